@@ -193,7 +193,9 @@ func (x *Outcome) GetMailIds() []string {
 	return nil
 }
 
-// Decision is one notification and what was decided about it, once.
+// Decision is one notification and what was decided about it. A recipient is in
+// one decision about a notification only: a recovery has further decisions for
+// those whose attempt about the outage had to be awaited (rule G8).
 type Decision struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	AccountId    string                 `protobuf:"bytes,1,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
@@ -205,7 +207,9 @@ type Decision struct {
 	AlertDelayWithoutHold *durationpb.Duration `protobuf:"bytes,5,opt,name=alert_delay_without_hold,json=alertDelayWithoutHold,proto3" json:"alert_delay_without_hold,omitempty"`
 	Outcomes              []*Outcome           `protobuf:"bytes,6,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	// 32 hex digits, or empty.
-	TraceId       string `protobuf:"bytes,7,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	TraceId string `protobuf:"bytes,7,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// Not the first decision about this notification.
+	Further       bool `protobuf:"varint,8,opt,name=further,proto3" json:"further,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -287,6 +291,13 @@ func (x *Decision) GetTraceId() string {
 		return x.TraceId
 	}
 	return ""
+}
+
+func (x *Decision) GetFurther() bool {
+	if x != nil {
+		return x.Further
+	}
+	return false
 }
 
 // MailOutcome is one attempt of a mail, or its end without one (EXPIRED, OVER).
@@ -449,7 +460,7 @@ const file_tocsin_delivery_v1_delivery_proto_rawDesc = "" +
 	"\bRETRYING\x10\x16\x12\r\n" +
 	"\tUNCERTAIN\x10\x17\x12\v\n" +
 	"\aEXPIRED\x10\x18\x12\x10\n" +
-	"\fHELD_ADDRESS\x10\x19\"\x94\x03\n" +
+	"\fHELD_ADDRESS\x10\x19\"\xae\x03\n" +
 	"\bDecision\x12\x1d\n" +
 	"\n" +
 	"account_id\x18\x01 \x01(\tR\taccountId\x12H\n" +
@@ -460,7 +471,8 @@ const file_tocsin_delivery_v1_delivery_proto_rawDesc = "" +
 	"alertDelay\x12R\n" +
 	"\x18alert_delay_without_hold\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x15alertDelayWithoutHold\x127\n" +
 	"\boutcomes\x18\x06 \x03(\v2\x1b.tocsin.delivery.v1.OutcomeR\boutcomes\x12\x19\n" +
-	"\btrace_id\x18\a \x01(\tR\atraceId\"\xec\x03\n" +
+	"\btrace_id\x18\a \x01(\tR\atraceId\x12\x18\n" +
+	"\afurther\x18\b \x01(\bR\afurther\"\xec\x03\n" +
 	"\vMailOutcome\x12\x1d\n" +
 	"\n" +
 	"account_id\x18\x01 \x01(\tR\taccountId\x12\x17\n" +

@@ -34,6 +34,9 @@ const (
 	Mail_WAITING Mail_Status = 1
 	// An intent is written and its lease runs.
 	Mail_ATTEMPTING Mail_Status = 2
+	// Its last try is uncertain and nothing more will be tried: it is kept
+	// until expire_time for a fact that comes late.
+	Mail_UNCERTAIN Mail_Status = 3
 )
 
 // Enum value maps for Mail_Status.
@@ -42,11 +45,13 @@ var (
 		0: "UNKNOWN",
 		1: "WAITING",
 		2: "ATTEMPTING",
+		3: "UNCERTAIN",
 	}
 	Mail_Status_value = map[string]int32{
 		"UNKNOWN":    0,
 		"WAITING":    1,
 		"ATTEMPTING": 2,
+		"UNCERTAIN":  3,
 	}
 )
 
@@ -155,18 +160,27 @@ type Mail struct {
 	MessageId string                 `protobuf:"bytes,10,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	Date      *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=date,proto3" json:"date,omitempty"`
 	// Message-IDs of earlier mails of the same outage, oldest first.
-	References []string    `protobuf:"bytes,12,rep,name=references,proto3" json:"references,omitempty"`
-	Status     Mail_Status `protobuf:"varint,20,opt,name=status,proto3,enum=tocsin.outbox.v1.Mail_Status" json:"status,omitempty"`
+	References []string `protobuf:"bytes,12,rep,name=references,proto3" json:"references,omitempty"`
+	// The outage that the mail tells of or ends; empty for alerts.
+	OutageId string      `protobuf:"bytes,13,opt,name=outage_id,json=outageId,proto3" json:"outage_id,omitempty"`
+	Status   Mail_Status `protobuf:"varint,20,opt,name=status,proto3,enum=tocsin.outbox.v1.Mail_Status" json:"status,omitempty"`
 	// Number of the attempt under way or last made, from 1; 0 before the first.
 	Attempt uint32 `protobuf:"varint,21,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Attempts whose result is not known (rules, section 10).
+	// Attempts that ended without the relay's answer, by the mailer's word.
 	UncertainAttempts uint32 `protobuf:"varint,22,opt,name=uncertain_attempts,json=uncertainAttempts,proto3" json:"uncertain_attempts,omitempty"`
 	// End of the lease of the attempt under way.
 	LeaseTime *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=lease_time,json=leaseTime,proto3" json:"lease_time,omitempty"`
 	// Earliest start of the next attempt.
 	NextTime *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=next_time,json=nextTime,proto3" json:"next_time,omitempty"`
 	// After this it is expired.
-	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// Attempts whose lease ended without a result; a fact may come yet.
+	SilentAttempts []uint32 `protobuf:"varint,26,rep,packed,name=silent_attempts,json=silentAttempts,proto3" json:"silent_attempts,omitempty"`
+	// An earlier attempt turned out to have been sent while a later one was
+	// under way: nothing more is tried.
+	Sent bool `protobuf:"varint,27,opt,name=sent,proto3" json:"sent,omitempty"`
+	// The outage has ended: nothing more is tried (rule G8).
+	Over          bool `protobuf:"varint,28,opt,name=over,proto3" json:"over,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -285,6 +299,13 @@ func (x *Mail) GetReferences() []string {
 	return nil
 }
 
+func (x *Mail) GetOutageId() string {
+	if x != nil {
+		return x.OutageId
+	}
+	return ""
+}
+
 func (x *Mail) GetStatus() Mail_Status {
 	if x != nil {
 		return x.Status
@@ -325,6 +346,27 @@ func (x *Mail) GetExpireTime() *timestamppb.Timestamp {
 		return x.ExpireTime
 	}
 	return nil
+}
+
+func (x *Mail) GetSilentAttempts() []uint32 {
+	if x != nil {
+		return x.SilentAttempts
+	}
+	return nil
+}
+
+func (x *Mail) GetSent() bool {
+	if x != nil {
+		return x.Sent
+	}
+	return false
+}
+
+func (x *Mail) GetOver() bool {
+	if x != nil {
+		return x.Over
+	}
+	return false
 }
 
 // Result is the fact of one attempt, appended once per (mail, attempt) by
@@ -585,7 +627,7 @@ var File_tocsin_outbox_v1_outbox_proto protoreflect.FileDescriptor
 
 const file_tocsin_outbox_v1_outbox_proto_rawDesc = "" +
 	"\n" +
-	"\x1dtocsin/outbox/v1/outbox.proto\x12\x10tocsin.outbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a)tocsin/notification/v1/notification.proto\"\xdd\a\n" +
+	"\x1dtocsin/outbox/v1/outbox.proto\x12\x10tocsin.outbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a)tocsin/notification/v1/notification.proto\"\xda\b\n" +
 	"\x04Mail\x12\x17\n" +
 	"\amail_id\x18\x01 \x01(\tR\x06mailId\x12\x1d\n" +
 	"\n" +
@@ -603,7 +645,8 @@ const file_tocsin_outbox_v1_outbox_proto_rawDesc = "" +
 	"\x04date\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x04date\x12\x1e\n" +
 	"\n" +
 	"references\x18\f \x03(\tR\n" +
-	"references\x125\n" +
+	"references\x12\x1b\n" +
+	"\toutage_id\x18\r \x01(\tR\boutageId\x125\n" +
 	"\x06status\x18\x14 \x01(\x0e2\x1d.tocsin.outbox.v1.Mail.StatusR\x06status\x12\x18\n" +
 	"\aattempt\x18\x15 \x01(\rR\aattempt\x12-\n" +
 	"\x12uncertain_attempts\x18\x16 \x01(\rR\x11uncertainAttempts\x129\n" +
@@ -611,7 +654,10 @@ const file_tocsin_outbox_v1_outbox_proto_rawDesc = "" +
 	"lease_time\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\tleaseTime\x127\n" +
 	"\tnext_time\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\bnextTime\x12;\n" +
 	"\vexpire_time\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expireTime\x1a\xd1\x01\n" +
+	"expireTime\x12'\n" +
+	"\x0fsilent_attempts\x18\x1a \x03(\rR\x0esilentAttempts\x12\x12\n" +
+	"\x04sent\x18\x1b \x01(\bR\x04sent\x12\x12\n" +
+	"\x04over\x18\x1c \x01(\bR\x04over\x1a\xd1\x01\n" +
 	"\x04Item\x12H\n" +
 	"\fnotification\x18\x01 \x01(\v2$.tocsin.notification.v1.NotificationR\fnotification\x12\x1f\n" +
 	"\vdevice_name\x18\x02 \x01(\tR\n" +
@@ -619,12 +665,13 @@ const file_tocsin_outbox_v1_outbox_proto_rawDesc = "" +
 	"\tsite_name\x18\x03 \x01(\tR\bsiteName\x12\x1f\n" +
 	"\vregion_name\x18\x04 \x01(\tR\n" +
 	"regionName\x12 \n" +
-	"\vtraceparent\x18\x05 \x01(\tR\vtraceparent\"2\n" +
+	"\vtraceparent\x18\x05 \x01(\tR\vtraceparent\"A\n" +
 	"\x06Status\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\v\n" +
 	"\aWAITING\x10\x01\x12\x0e\n" +
 	"\n" +
-	"ATTEMPTING\x10\x02\"\x88\x03\n" +
+	"ATTEMPTING\x10\x02\x12\r\n" +
+	"\tUNCERTAIN\x10\x03\"\x88\x03\n" +
 	"\x06Result\x12\x1d\n" +
 	"\n" +
 	"account_id\x18\x01 \x01(\tR\taccountId\x12\x17\n" +

@@ -22,14 +22,68 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Outage_Told_Status int32
+
+const (
+	// The mail is not settled: it says itself how it stands.
+	Outage_Told_OPEN Outage_Told_Status = 0
+	// Sent, or perhaps: counts as told.
+	Outage_Told_TOLD Outage_Told_Status = 1
+	// Rejected, expired or withdrawn.
+	Outage_Told_UNTOLD Outage_Told_Status = 2
+)
+
+// Enum value maps for Outage_Told_Status.
+var (
+	Outage_Told_Status_name = map[int32]string{
+		0: "OPEN",
+		1: "TOLD",
+		2: "UNTOLD",
+	}
+	Outage_Told_Status_value = map[string]int32{
+		"OPEN":   0,
+		"TOLD":   1,
+		"UNTOLD": 2,
+	}
+)
+
+func (x Outage_Told_Status) Enum() *Outage_Told_Status {
+	p := new(Outage_Told_Status)
+	*p = x
+	return p
+}
+
+func (x Outage_Told_Status) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Outage_Told_Status) Descriptor() protoreflect.EnumDescriptor {
+	return file_tocsin_state_v1_account_proto_enumTypes[0].Descriptor()
+}
+
+func (Outage_Told_Status) Type() protoreflect.EnumType {
+	return &file_tocsin_state_v1_account_proto_enumTypes[0]
+}
+
+func (x Outage_Told_Status) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Outage_Told_Status.Descriptor instead.
+func (Outage_Told_Status) EnumDescriptor() ([]byte, []int) {
+	return file_tocsin_state_v1_account_proto_rawDescGZIP(), []int{2, 0, 0}
+}
+
 // AccountPart is one part of an account's state in tocsin.account-state; the
-// key is "account_id/<part>/<id>", part being the name of the field below.
+// key is "account_id/<part>/<id>", <part> being the name of the field below
+// and <id> what it says. Mails are parts too, but live in tocsin.outbox.
 type AccountPart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Part:
 	//
 	//	*AccountPart_Undecided
 	//	*AccountPart_Outage
+	//	*AccountPart_Recent
 	Part          isAccountPart_Part `protobuf_oneof:"part"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -90,33 +144,55 @@ func (x *AccountPart) GetOutage() *Outage {
 	return nil
 }
 
+func (x *AccountPart) GetRecent() *Recent {
+	if x != nil {
+		if x, ok := x.Part.(*AccountPart_Recent); ok {
+			return x.Recent
+		}
+	}
+	return nil
+}
+
 type isAccountPart_Part interface {
 	isAccountPart_Part()
 }
 
 type AccountPart_Undecided struct {
-	// Read, and to be decided on the next tick (rule G0).
+	// Id: the offset.
 	Undecided *Undecided `protobuf:"bytes,1,opt,name=undecided,proto3,oneof"`
 }
 
 type AccountPart_Outage struct {
+	// Id: the outage's id.
 	Outage *Outage `protobuf:"bytes,2,opt,name=outage,proto3,oneof"`
+}
+
+type AccountPart_Recent struct {
+	// Id: empty, there is one.
+	Recent *Recent `protobuf:"bytes,3,opt,name=recent,proto3,oneof"`
 }
 
 func (*AccountPart_Undecided) isAccountPart_Part() {}
 
 func (*AccountPart_Outage) isAccountPart_Part() {}
 
-// Undecided is a notification that waits for its decision.
+func (*AccountPart_Recent) isAccountPart_Part() {}
+
+// Undecided is a notification that waits for its decision (rule G0), or for
+// that of some of its recipients (rule G8).
 type Undecided struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Notification *v1.Notification       `protobuf:"bytes,1,opt,name=notification,proto3" json:"notification,omitempty"`
-	// Order in the account's log.
-	Offset        int64  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
-	Traceparent   string `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	AppendUnixMs  int64  `protobuf:"varint,4,opt,name=append_unix_ms,json=appendUnixMs,proto3" json:"append_unix_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Where it stands in the partition's log.
+	Offset      int64  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	Traceparent string `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// The partition's clock when it was read.
+	AppendUnixMs int64 `protobuf:"varint,4,opt,name=append_unix_ms,json=appendUnixMs,proto3" json:"append_unix_ms,omitempty"`
+	// A recovery: everyone else is decided, these wait for the end of an attempt
+	// to tell them of the outage. None: nobody is decided yet.
+	AwaitedUserIds []string `protobuf:"bytes,5,rep,name=awaited_user_ids,json=awaitedUserIds,proto3" json:"awaited_user_ids,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Undecided) Reset() {
@@ -177,15 +253,24 @@ func (x *Undecided) GetAppendUnixMs() int64 {
 	return 0
 }
 
-// Outage remembers who was told of it, for the recovery (rule G8).
+func (x *Undecided) GetAwaitedUserIds() []string {
+	if x != nil {
+		return x.AwaitedUserIds
+	}
+	return nil
+}
+
+// Outage remembers who was mailed about it, for the recovery and for the
+// thread of mails. It is there from the first mail to the last decision about
+// the recovery.
 type Outage struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	OutageId    string                 `protobuf:"bytes,1,opt,name=outage_id,json=outageId,proto3" json:"outage_id,omitempty"`
-	DeviceId    string                 `protobuf:"bytes,2,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
-	SinceUnixMs int64                  `protobuf:"varint,3,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
-	Told        []*Outage_Told         `protobuf:"bytes,4,rep,name=told,proto3" json:"told,omitempty"`
-	// Its end, while an attempt under way is awaited; absent while it lasts.
-	Recovery      *Undecided `protobuf:"bytes,5,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	OutageId string                 `protobuf:"bytes,1,opt,name=outage_id,json=outageId,proto3" json:"outage_id,omitempty"`
+	DeviceId string                 `protobuf:"bytes,2,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
+	// In the order in which the mails were decided.
+	Told []*Outage_Told `protobuf:"bytes,3,rep,name=told,proto3" json:"told,omitempty"`
+	// The recovery was read; some recipients are awaited.
+	Ended         bool `protobuf:"varint,4,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -234,13 +319,6 @@ func (x *Outage) GetDeviceId() string {
 	return ""
 }
 
-func (x *Outage) GetSinceUnixMs() int64 {
-	if x != nil {
-		return x.SinceUnixMs
-	}
-	return 0
-}
-
 func (x *Outage) GetTold() []*Outage_Told {
 	if x != nil {
 		return x.Told
@@ -248,28 +326,74 @@ func (x *Outage) GetTold() []*Outage_Told {
 	return nil
 }
 
-func (x *Outage) GetRecovery() *Undecided {
+func (x *Outage) GetEnded() bool {
 	if x != nil {
-		return x.Recovery
+		return x.Ended
+	}
+	return false
+}
+
+// Recent remembers the last notifications that were decided, so that one that
+// comes twice is told once even where Kafka's exactly-once was broken.
+type Recent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first 8 bytes of SHA-256 of the notifications' ids, oldest first.
+	NotificationHashes []uint64 `protobuf:"fixed64,1,rep,packed,name=notification_hashes,json=notificationHashes,proto3" json:"notification_hashes,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *Recent) Reset() {
+	*x = Recent{}
+	mi := &file_tocsin_state_v1_account_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Recent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Recent) ProtoMessage() {}
+
+func (x *Recent) ProtoReflect() protoreflect.Message {
+	mi := &file_tocsin_state_v1_account_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Recent.ProtoReflect.Descriptor instead.
+func (*Recent) Descriptor() ([]byte, []int) {
+	return file_tocsin_state_v1_account_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Recent) GetNotificationHashes() []uint64 {
+	if x != nil {
+		return x.NotificationHashes
 	}
 	return nil
 }
 
-// Message-ID of the first mail per user is a function of the mail's id, so the id is enough for a thread.
 type Outage_Told struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	MailId string                 `protobuf:"bytes,2,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
-	// Copied from the mail when it settles: a later look needs no settled mail.
-	Counts        bool `protobuf:"varint,3,opt,name=counts,proto3" json:"counts,omitempty"`
-	Settled       bool `protobuf:"varint,4,opt,name=settled,proto3" json:"settled,omitempty"`
+	Status Outage_Told_Status     `protobuf:"varint,3,opt,name=status,proto3,enum=tocsin.state.v1.Outage_Told_Status" json:"status,omitempty"`
+	// For In-Reply-To and References of later mails.
+	MessageId     string `protobuf:"bytes,4,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Outage_Told) Reset() {
 	*x = Outage_Told{}
-	mi := &file_tocsin_state_v1_account_proto_msgTypes[3]
+	mi := &file_tocsin_state_v1_account_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -281,7 +405,7 @@ func (x *Outage_Told) String() string {
 func (*Outage_Told) ProtoMessage() {}
 
 func (x *Outage_Told) ProtoReflect() protoreflect.Message {
-	mi := &file_tocsin_state_v1_account_proto_msgTypes[3]
+	mi := &file_tocsin_state_v1_account_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -311,45 +435,54 @@ func (x *Outage_Told) GetMailId() string {
 	return ""
 }
 
-func (x *Outage_Told) GetCounts() bool {
+func (x *Outage_Told) GetStatus() Outage_Told_Status {
 	if x != nil {
-		return x.Counts
+		return x.Status
 	}
-	return false
+	return Outage_Told_OPEN
 }
 
-func (x *Outage_Told) GetSettled() bool {
+func (x *Outage_Told) GetMessageId() string {
 	if x != nil {
-		return x.Settled
+		return x.MessageId
 	}
-	return false
+	return ""
 }
 
 var File_tocsin_state_v1_account_proto protoreflect.FileDescriptor
 
 const file_tocsin_state_v1_account_proto_rawDesc = "" +
 	"\n" +
-	"\x1dtocsin/state/v1/account.proto\x12\x0ftocsin.state.v1\x1a)tocsin/notification/v1/notification.proto\"\x84\x01\n" +
+	"\x1dtocsin/state/v1/account.proto\x12\x0ftocsin.state.v1\x1a)tocsin/notification/v1/notification.proto\"\xb7\x01\n" +
 	"\vAccountPart\x12:\n" +
 	"\tundecided\x18\x01 \x01(\v2\x1a.tocsin.state.v1.UndecidedH\x00R\tundecided\x121\n" +
-	"\x06outage\x18\x02 \x01(\v2\x17.tocsin.state.v1.OutageH\x00R\x06outageB\x06\n" +
-	"\x04part\"\xb5\x01\n" +
+	"\x06outage\x18\x02 \x01(\v2\x17.tocsin.state.v1.OutageH\x00R\x06outage\x121\n" +
+	"\x06recent\x18\x03 \x01(\v2\x17.tocsin.state.v1.RecentH\x00R\x06recentB\x06\n" +
+	"\x04part\"\xdf\x01\n" +
 	"\tUndecided\x12H\n" +
 	"\fnotification\x18\x01 \x01(\v2$.tocsin.notification.v1.NotificationR\fnotification\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12 \n" +
 	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12$\n" +
-	"\x0eappend_unix_ms\x18\x04 \x01(\x03R\fappendUnixMs\"\xbc\x02\n" +
+	"\x0eappend_unix_ms\x18\x04 \x01(\x03R\fappendUnixMs\x12(\n" +
+	"\x10awaited_user_ids\x18\x05 \x03(\tR\x0eawaitedUserIds\"\xcb\x02\n" +
 	"\x06Outage\x12\x1b\n" +
 	"\toutage_id\x18\x01 \x01(\tR\boutageId\x12\x1b\n" +
-	"\tdevice_id\x18\x02 \x01(\tR\bdeviceId\x12\"\n" +
-	"\rsince_unix_ms\x18\x03 \x01(\x03R\vsinceUnixMs\x120\n" +
-	"\x04told\x18\x04 \x03(\v2\x1c.tocsin.state.v1.Outage.ToldR\x04told\x126\n" +
-	"\brecovery\x18\x05 \x01(\v2\x1a.tocsin.state.v1.UndecidedR\brecovery\x1aj\n" +
+	"\tdevice_id\x18\x02 \x01(\tR\bdeviceId\x120\n" +
+	"\x04told\x18\x03 \x03(\v2\x1c.tocsin.state.v1.Outage.ToldR\x04told\x12\x14\n" +
+	"\x05ended\x18\x04 \x01(\bR\x05ended\x1a\xbe\x01\n" +
 	"\x04Told\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x17\n" +
-	"\amail_id\x18\x02 \x01(\tR\x06mailId\x12\x16\n" +
-	"\x06counts\x18\x03 \x01(\bR\x06counts\x12\x18\n" +
-	"\asettled\x18\x04 \x01(\bR\asettledB<Z:github.com/tocsin/tocsin/proto/gen/tocsin/state/v1;statev1b\x06proto3"
+	"\amail_id\x18\x02 \x01(\tR\x06mailId\x12;\n" +
+	"\x06status\x18\x03 \x01(\x0e2#.tocsin.state.v1.Outage.Told.StatusR\x06status\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x04 \x01(\tR\tmessageId\"(\n" +
+	"\x06Status\x12\b\n" +
+	"\x04OPEN\x10\x00\x12\b\n" +
+	"\x04TOLD\x10\x01\x12\n" +
+	"\n" +
+	"\x06UNTOLD\x10\x02\"9\n" +
+	"\x06Recent\x12/\n" +
+	"\x13notification_hashes\x18\x01 \x03(\x06R\x12notificationHashesB<Z:github.com/tocsin/tocsin/proto/gen/tocsin/state/v1;statev1b\x06proto3"
 
 var (
 	file_tocsin_state_v1_account_proto_rawDescOnce sync.Once
@@ -363,25 +496,29 @@ func file_tocsin_state_v1_account_proto_rawDescGZIP() []byte {
 	return file_tocsin_state_v1_account_proto_rawDescData
 }
 
-var file_tocsin_state_v1_account_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_tocsin_state_v1_account_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_tocsin_state_v1_account_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_tocsin_state_v1_account_proto_goTypes = []any{
-	(*AccountPart)(nil),     // 0: tocsin.state.v1.AccountPart
-	(*Undecided)(nil),       // 1: tocsin.state.v1.Undecided
-	(*Outage)(nil),          // 2: tocsin.state.v1.Outage
-	(*Outage_Told)(nil),     // 3: tocsin.state.v1.Outage.Told
-	(*v1.Notification)(nil), // 4: tocsin.notification.v1.Notification
+	(Outage_Told_Status)(0), // 0: tocsin.state.v1.Outage.Told.Status
+	(*AccountPart)(nil),     // 1: tocsin.state.v1.AccountPart
+	(*Undecided)(nil),       // 2: tocsin.state.v1.Undecided
+	(*Outage)(nil),          // 3: tocsin.state.v1.Outage
+	(*Recent)(nil),          // 4: tocsin.state.v1.Recent
+	(*Outage_Told)(nil),     // 5: tocsin.state.v1.Outage.Told
+	(*v1.Notification)(nil), // 6: tocsin.notification.v1.Notification
 }
 var file_tocsin_state_v1_account_proto_depIdxs = []int32{
-	1, // 0: tocsin.state.v1.AccountPart.undecided:type_name -> tocsin.state.v1.Undecided
-	2, // 1: tocsin.state.v1.AccountPart.outage:type_name -> tocsin.state.v1.Outage
-	4, // 2: tocsin.state.v1.Undecided.notification:type_name -> tocsin.notification.v1.Notification
-	3, // 3: tocsin.state.v1.Outage.told:type_name -> tocsin.state.v1.Outage.Told
-	1, // 4: tocsin.state.v1.Outage.recovery:type_name -> tocsin.state.v1.Undecided
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	2, // 0: tocsin.state.v1.AccountPart.undecided:type_name -> tocsin.state.v1.Undecided
+	3, // 1: tocsin.state.v1.AccountPart.outage:type_name -> tocsin.state.v1.Outage
+	4, // 2: tocsin.state.v1.AccountPart.recent:type_name -> tocsin.state.v1.Recent
+	6, // 3: tocsin.state.v1.Undecided.notification:type_name -> tocsin.notification.v1.Notification
+	5, // 4: tocsin.state.v1.Outage.told:type_name -> tocsin.state.v1.Outage.Told
+	0, // 5: tocsin.state.v1.Outage.Told.status:type_name -> tocsin.state.v1.Outage.Told.Status
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_tocsin_state_v1_account_proto_init() }
@@ -392,19 +529,21 @@ func file_tocsin_state_v1_account_proto_init() {
 	file_tocsin_state_v1_account_proto_msgTypes[0].OneofWrappers = []any{
 		(*AccountPart_Undecided)(nil),
 		(*AccountPart_Outage)(nil),
+		(*AccountPart_Recent)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tocsin_state_v1_account_proto_rawDesc), len(file_tocsin_state_v1_account_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   4,
+			NumEnums:      1,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_tocsin_state_v1_account_proto_goTypes,
 		DependencyIndexes: file_tocsin_state_v1_account_proto_depIdxs,
+		EnumInfos:         file_tocsin_state_v1_account_proto_enumTypes,
 		MessageInfos:      file_tocsin_state_v1_account_proto_msgTypes,
 	}.Build()
 	File_tocsin_state_v1_account_proto = out.File
