@@ -1,0 +1,208 @@
+package inbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/smtp"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const sample = "From: =?UTF-8?q?T=C3=B6csin?= <tocsin@site.test>\r\n" +
+	"To: \"Ann\" <ann@acme.test>\r\n" +
+	"Subject: =?UTF-8?q?[Offline]_T=C3=BCr,_Main_street?=\r\n" +
+	"Date: Sun, 01 Mar 2026 12:05:00 +0000\r\n" +
+	"Message-ID: <m1@site.test>\r\n" +
+	"In-Reply-To: <m0@site.test>\r\n" +
+	"MIME-Version: 1.0\r\n" +
+	"Content-Type: multipart/alternative; boundary=b\r\n" +
+	"\r\n" +
+	"--b\r\nContent-Type: text/plain; charset=UTF-8\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\nT=C3=BCr is offline\r\n" +
+	"--b\r\nContent-Type: text/html; charset=ISO-8859-1\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n<p>T=FCr</p>\r\n" +
+	"--b--\r\n"
+
+func mustOpen(t *testing.T, dir string, opts ...Option) *Inbox {
+	t.Helper()
+	in, err := Open(dir, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func mustAdd(t *testing.T, in *Inbox, to, raw string) Summary {
+	t.Helper()
+	s, err := in.Add("tocsin@site.test", []string{to}, []byte(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A mail is shown as a person reads it: names and bodies decoded, whatever their charset.
+func TestReadableView(t *testing.T) {
+	in := mustOpen(t, "")
+	id := mustAdd(t, in, "ann@acme.test", sample).ID
+	m, err := in.Get(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{m.From, m.To, m.Subject, m.MessageID, m.Get("in-reply-to"), m.Text, m.HTML, m.Problem, m.Sender, strings.Join(m.Recipients, " ")}
+	want := []string{"Töcsin <tocsin@site.test>", "\"Ann\" <ann@acme.test>", "[Offline] Tür, Main street", "m1@site.test", "<m0@site.test>",
+		"Tür is offline", "<p>Tür</p>", "", "tocsin@site.test", "ann@acme.test"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("view (-want +got):\n%s", d)
+	}
+	if want := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC); !m.Date.Equal(want) {
+		t.Errorf("date %v, want %v", m.Date, want)
+	}
+	if string(m.Raw) != sample {
+		t.Errorf("raw differs from what came:\n%s", m.Raw)
+	}
+}
+
+// What is no mail at all is kept and shown as text, with the reason.
+func TestUnreadable(t *testing.T) {
+	for _, raw := range []string{"", "no header\r\n", "\x00\xff\r\n\r\n", "Content-Type: multipart/mixed\r\n\r\nx", "Subject: =?x?q?=ZZ?=\r\nContent-Type: text/plain; charset=nonsense\r\n\r\nbody"} {
+		in := mustOpen(t, t.TempDir())
+		id := mustAdd(t, in, "a@b.test", raw).ID
+		m, err := in.Get(id)
+		if err != nil {
+			t.Fatalf("%q: %v", raw, err)
+		}
+		if string(m.Raw) != raw {
+			t.Errorf("raw %q became %q", raw, m.Raw)
+		}
+	}
+}
+
+// Every stored message is there after the directory is opened again, in order,
+// and a half-written one is swept away.
+func TestReopen(t *testing.T) {
+	dir := t.TempDir()
+	in := mustOpen(t, dir)
+	for i := range 12 {
+		mustAdd(t, in, "ann@acme.test", strings.Replace(sample, "m1@", fmt.Sprintf("n%d@", i), 1))
+	}
+	unfinished := filepath.Join(dir, idOf(13)+extension+temporary)
+	if err := os.WriteFile(unfinished, []byte("half a mes"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := mustOpen(t, dir)
+	if d := cmp.Diff(in.List(0), again.List(0)); d != "" {
+		t.Errorf("after reopening (-before +after):\n%s", d)
+	}
+	if _, err := os.Stat(unfinished); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the unfinished message is still there: %v", err)
+	}
+	if s := mustAdd(t, again, "ann@acme.test", sample); s.ID != idOf(13) {
+		t.Errorf("the next message is %s, want %s", s.ID, idOf(13))
+	}
+}
+
+// A repeat of a Message-ID to the same recipient is kept and marked; to another
+// recipient it is no repeat.
+func TestCopies(t *testing.T) {
+	dir := t.TempDir()
+	in := mustOpen(t, dir)
+	var got []int
+	for _, to := range []string{"ann@acme.test", "bob@acme.test", "ann@acme.test", "ann@acme.test"} {
+		got = append(got, mustAdd(t, in, to, sample).Copy)
+	}
+	if d := cmp.Diff([]int{1, 1, 2, 3}, got); d != "" {
+		t.Errorf("copies (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(in.List(0), mustOpen(t, dir).List(0)); d != "" {
+		t.Errorf("copies after reopening (-before +after):\n%s", d)
+	}
+}
+
+// A full inbox drops its oldest messages, on disk too, and says so.
+func TestBounded(t *testing.T) {
+	dir := t.TempDir()
+	var log bytes.Buffer
+	in := mustOpen(t, dir, Keep(10), Log(slog.New(slog.NewTextHandler(&log, nil))))
+	for range 12 {
+		mustAdd(t, in, "ann@acme.test", sample)
+	}
+	list := in.List(0)
+	if len(list) != 10 || list[0].ID != idOf(12) || list[9].ID != idOf(3) {
+		t.Errorf("%d messages kept, %v", len(list), list)
+	}
+	if _, err := in.Get(idOf(1)); !errors.Is(err, ErrNotFound) {
+		t.Errorf("get of a removed message: %v", err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 10 {
+		t.Errorf("%d files, %v", len(files), err)
+	}
+	if !strings.Contains(log.String(), "the inbox is full") || !strings.Contains(log.String(), "removed=2") {
+		t.Errorf("log: %s", log.String())
+	}
+	if got := in.List(3); len(got) != 3 || got[0].ID != idOf(12) {
+		t.Errorf("List(3) = %v", got)
+	}
+}
+
+// Over SMTP: a mail is taken and news of it come; too large a one is refused
+// with 552; and Serve ends cleanly with a client still connected.
+func TestServe(t *testing.T) {
+	in := mustOpen(t, t.TempDir(), MaxBytes(4096))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var served sync.WaitGroup
+	served.Go(func() {
+		if err := in.Serve(ctx, l); err != nil {
+			t.Error(err)
+		}
+	})
+	news, stop := in.Subscribe()
+	defer stop()
+	c, err := smtp.Dial(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // the server closed it
+	send := func(body string) error {
+		if err := errors.Join(c.Mail("tocsin@site.test"), c.Rcpt("ann@acme.test")); err != nil {
+			return err
+		}
+		w, err := c.Data()
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write([]byte(body)); err != nil {
+			return err
+		}
+		return w.Close()
+	}
+	if err := send(sample); err != nil {
+		t.Fatal(err)
+	}
+	<-news
+	if got := in.List(0); len(got) != 1 || got[0].Recipients[0] != "ann@acme.test" {
+		t.Errorf("stored: %v", got)
+	}
+	if err := send(sample + strings.Repeat("xxxx\r\n", 1000)); err == nil || !strings.HasPrefix(err.Error(), "552") {
+		t.Errorf("a message over the limit got %v, want 552", err)
+	}
+	if all, err := in.Await(ctx, 1); err != nil || len(all) != 1 {
+		t.Errorf("await: %d messages, %v", len(all), err)
+	}
+	cancel()
+	served.Wait()
+}
