@@ -28,6 +28,8 @@ const (
 	DeviceState_ONLINE           DeviceState_State = 1
 	DeviceState_OFFLINE          DeviceState_State = 2
 	DeviceState_INTERNET_OFFLINE DeviceState_State = 3
+	// Only of a sample: the user has switched the device off (rule H2).
+	DeviceState_OFF DeviceState_State = 4
 )
 
 // Enum value maps for DeviceState_State.
@@ -37,12 +39,14 @@ var (
 		1: "ONLINE",
 		2: "OFFLINE",
 		3: "INTERNET_OFFLINE",
+		4: "OFF",
 	}
 	DeviceState_State_value = map[string]int32{
 		"UNKNOWN":          0,
 		"ONLINE":           1,
 		"OFFLINE":          2,
 		"INTERNET_OFFLINE": 3,
+		"OFF":              4,
 	}
 )
 
@@ -73,31 +77,30 @@ func (DeviceState_State) EnumDescriptor() ([]byte, []int) {
 	return file_tocsin_state_v1_device_proto_rawDescGZIP(), []int{0, 0}
 }
 
-// DeviceState is the machine of one device; the key is "account_id/device_id".
+// DeviceState is the machine of one device, one record of the topic
+// tocsin.device-state; the key is "account_id/device_id". A device of which
+// nothing is known has a tombstone. Times are ms since 1970.
 type DeviceState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// C, what is confirmed (rules, section 5).
 	Confirmed DeviceState_State `protobuf:"varint,1,opt,name=confirmed,proto3,enum=tocsin.state.v1.DeviceState_State" json:"confirmed,omitempty"`
 	// Occur time of the sample that confirmed it.
 	ConfirmedSinceUnixMs int64 `protobuf:"varint,2,opt,name=confirmed_since_unix_ms,json=confirmedSinceUnixMs,proto3" json:"confirmed_since_unix_ms,omitempty"`
-	SwitchedOff          bool  `protobuf:"varint,3,opt,name=switched_off,json=switchedOff,proto3" json:"switched_off,omitempty"`
-	PasswordNeeded       bool  `protobuf:"varint,4,opt,name=password_needed,json=passwordNeeded,proto3" json:"password_needed,omitempty"`
+	// The confirmed Offline has the reason "password needed".
+	PasswordNeeded bool `protobuf:"varint,3,opt,name=password_needed,json=passwordNeeded,proto3" json:"password_needed,omitempty"`
 	// Since of the first DUE of the outage that is confirmed; 0 is none (rule H8).
-	OutageSinceUnixMs int64                  `protobuf:"varint,5,opt,name=outage_since_unix_ms,json=outageSinceUnixMs,proto3" json:"outage_since_unix_ms,omitempty"`
-	Candidate         *DeviceState_Candidate `protobuf:"bytes,6,opt,name=candidate,proto3" json:"candidate,omitempty"`
-	Last              *DeviceState_Sample    `protobuf:"bytes,7,opt,name=last,proto3" json:"last,omitempty"`
-	// The last spans, oldest first, at most 32 (rule M2).
-	Spans []*DeviceState_Span `protobuf:"bytes,8,rep,name=spans,proto3" json:"spans,omitempty"`
-	// Rule L2, 0 is never; the clock at which something was last heard.
-	SilentAfterMs int64 `protobuf:"varint,9,opt,name=silent_after_ms,json=silentAfterMs,proto3" json:"silent_after_ms,omitempty"`
-	HeardUnixMs   int64 `protobuf:"varint,10,opt,name=heard_unix_ms,json=heardUnixMs,proto3" json:"heard_unix_ms,omitempty"`
-	Silent        bool  `protobuf:"varint,11,opt,name=silent,proto3" json:"silent,omitempty"`
-	// The state it last reported, for when it is heard again (rule L2).
-	Reported DeviceState_State `protobuf:"varint,12,opt,name=reported,proto3,enum=tocsin.state.v1.DeviceState_State" json:"reported,omitempty"`
-	// When the planned stop said it would be back by (rule L3); 0 is none.
-	BackByUnixMs  int64 `protobuf:"varint,13,opt,name=back_by_unix_ms,json=backByUnixMs,proto3" json:"back_by_unix_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	OutageSinceUnixMs int64 `protobuf:"varint,4,opt,name=outage_since_unix_ms,json=outageSinceUnixMs,proto3" json:"outage_since_unix_ms,omitempty"`
+	// Absent when nothing is pending.
+	Candidate *DeviceState_Candidate `protobuf:"bytes,5,opt,name=candidate,proto3" json:"candidate,omitempty"`
+	// The last applied sample; absent before the first. The device is switched
+	// off while its state is OFF.
+	Last *DeviceState_Sample `protobuf:"bytes,6,opt,name=last,proto3" json:"last,omitempty"`
+	// The last spans of motion, oldest first, at most 32 (rule M2): hashes of
+	// region and span id, cut to 48 bits, and occur times, one for one.
+	SpanHashes      []uint64 `protobuf:"fixed64,7,rep,packed,name=span_hashes,json=spanHashes,proto3" json:"span_hashes,omitempty"`
+	SpanOccurUnixMs []int64  `protobuf:"varint,8,rep,packed,name=span_occur_unix_ms,json=spanOccurUnixMs,proto3" json:"span_occur_unix_ms,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *DeviceState) Reset() {
@@ -144,13 +147,6 @@ func (x *DeviceState) GetConfirmedSinceUnixMs() int64 {
 	return 0
 }
 
-func (x *DeviceState) GetSwitchedOff() bool {
-	if x != nil {
-		return x.SwitchedOff
-	}
-	return false
-}
-
 func (x *DeviceState) GetPasswordNeeded() bool {
 	if x != nil {
 		return x.PasswordNeeded
@@ -179,61 +175,37 @@ func (x *DeviceState) GetLast() *DeviceState_Sample {
 	return nil
 }
 
-func (x *DeviceState) GetSpans() []*DeviceState_Span {
+func (x *DeviceState) GetSpanHashes() []uint64 {
 	if x != nil {
-		return x.Spans
+		return x.SpanHashes
 	}
 	return nil
 }
 
-func (x *DeviceState) GetSilentAfterMs() int64 {
+func (x *DeviceState) GetSpanOccurUnixMs() []int64 {
 	if x != nil {
-		return x.SilentAfterMs
+		return x.SpanOccurUnixMs
 	}
-	return 0
+	return nil
 }
 
-func (x *DeviceState) GetHeardUnixMs() int64 {
-	if x != nil {
-		return x.HeardUnixMs
-	}
-	return 0
-}
-
-func (x *DeviceState) GetSilent() bool {
-	if x != nil {
-		return x.Silent
-	}
-	return false
-}
-
-func (x *DeviceState) GetReported() DeviceState_State {
-	if x != nil {
-		return x.Reported
-	}
-	return DeviceState_UNKNOWN
-}
-
-func (x *DeviceState) GetBackByUnixMs() int64 {
-	if x != nil {
-		return x.BackByUnixMs
-	}
-	return 0
-}
-
-// Candidate is what may become confirmed; absent when none is pending.
+// Candidate is what may become confirmed.
 type DeviceState_Candidate struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	State          DeviceState_State      `protobuf:"varint,1,opt,name=state,proto3,enum=tocsin.state.v1.DeviceState_State" json:"state,omitempty"`
-	SinceUnixMs    int64                  `protobuf:"varint,2,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
-	StartedUnixMs  int64                  `protobuf:"varint,3,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
-	DeadlineUnixMs int64                  `protobuf:"varint,4,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"`
-	PasswordNeeded bool                   `protobuf:"varint,5,opt,name=password_needed,json=passwordNeeded,proto3" json:"password_needed,omitempty"`
-	TimeCorrected  bool                   `protobuf:"varint,6,opt,name=time_corrected,json=timeCorrected,proto3" json:"time_corrected,omitempty"`
-	// Context of the trace that the notification joins; empty when not traced.
-	Traceparent string `protobuf:"bytes,7,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Receive time of the sample, for the delay without the hold.
-	ReceiveUnixMs int64 `protobuf:"varint,8,opt,name=receive_unix_ms,json=receiveUnixMs,proto3" json:"receive_unix_ms,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	State DeviceState_State      `protobuf:"varint,1,opt,name=state,proto3,enum=tocsin.state.v1.DeviceState_State" json:"state,omitempty"`
+	// Occur time of the sample that began it.
+	SinceUnixMs int64 `protobuf:"varint,2,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	// Append time of that sample.
+	StartedUnixMs int64 `protobuf:"varint,3,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
+	// Rule T4.
+	DeadlineUnixMs int64 `protobuf:"varint,4,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"`
+	// Receive time of that sample, for the delay without the hold.
+	ReceiveUnixMs  int64 `protobuf:"varint,5,opt,name=receive_unix_ms,json=receiveUnixMs,proto3" json:"receive_unix_ms,omitempty"`
+	PasswordNeeded bool  `protobuf:"varint,6,opt,name=password_needed,json=passwordNeeded,proto3" json:"password_needed,omitempty"`
+	TimeCorrected  bool  `protobuf:"varint,7,opt,name=time_corrected,json=timeCorrected,proto3" json:"time_corrected,omitempty"`
+	// Trace id and span id of the ETag that began it, 24 bytes; empty when it
+	// was not traced.
+	Trace         []byte `protobuf:"bytes,8,opt,name=trace,proto3" json:"trace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -296,6 +268,13 @@ func (x *DeviceState_Candidate) GetDeadlineUnixMs() int64 {
 	return 0
 }
 
+func (x *DeviceState_Candidate) GetReceiveUnixMs() int64 {
+	if x != nil {
+		return x.ReceiveUnixMs
+	}
+	return 0
+}
+
 func (x *DeviceState_Candidate) GetPasswordNeeded() bool {
 	if x != nil {
 		return x.PasswordNeeded
@@ -310,30 +289,22 @@ func (x *DeviceState_Candidate) GetTimeCorrected() bool {
 	return false
 }
 
-func (x *DeviceState_Candidate) GetTraceparent() string {
+func (x *DeviceState_Candidate) GetTrace() []byte {
 	if x != nil {
-		return x.Traceparent
+		return x.Trace
 	}
-	return ""
+	return nil
 }
 
-func (x *DeviceState_Candidate) GetReceiveUnixMs() int64 {
-	if x != nil {
-		return x.ReceiveUnixMs
-	}
-	return 0
-}
-
-// Sample is what rule O1 needs of the last applied sample.
+// Sample is what rule O1 needs of a sample.
 type DeviceState_Sample struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SourceId      string                 `protobuf:"bytes,1,opt,name=source_id,json=sourceId,proto3" json:"source_id,omitempty"`
-	SourceEpoch   string                 `protobuf:"bytes,2,opt,name=source_epoch,json=sourceEpoch,proto3" json:"source_epoch,omitempty"`
-	Sequence      uint64                 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	OccurUnixMs   int64                  `protobuf:"varint,4,opt,name=occur_unix_ms,json=occurUnixMs,proto3" json:"occur_unix_ms,omitempty"`
-	ReceiveUnixMs int64                  `protobuf:"varint,5,opt,name=receive_unix_ms,json=receiveUnixMs,proto3" json:"receive_unix_ms,omitempty"`
-	State         DeviceState_State      `protobuf:"varint,6,opt,name=state,proto3,enum=tocsin.state.v1.DeviceState_State" json:"state,omitempty"`
-	Off           bool                   `protobuf:"varint,7,opt,name=off,proto3" json:"off,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	State DeviceState_State      `protobuf:"varint,1,opt,name=state,proto3,enum=tocsin.state.v1.DeviceState_State" json:"state,omitempty"`
+	// Hash of source id and epoch; 0 is an unnamed run.
+	Run           uint64 `protobuf:"fixed64,2,opt,name=run,proto3" json:"run,omitempty"`
+	Sequence      uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	OccurUnixMs   int64  `protobuf:"varint,4,opt,name=occur_unix_ms,json=occurUnixMs,proto3" json:"occur_unix_ms,omitempty"`
+	ReceiveUnixMs int64  `protobuf:"varint,5,opt,name=receive_unix_ms,json=receiveUnixMs,proto3" json:"receive_unix_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -368,18 +339,18 @@ func (*DeviceState_Sample) Descriptor() ([]byte, []int) {
 	return file_tocsin_state_v1_device_proto_rawDescGZIP(), []int{0, 1}
 }
 
-func (x *DeviceState_Sample) GetSourceId() string {
+func (x *DeviceState_Sample) GetState() DeviceState_State {
 	if x != nil {
-		return x.SourceId
+		return x.State
 	}
-	return ""
+	return DeviceState_UNKNOWN
 }
 
-func (x *DeviceState_Sample) GetSourceEpoch() string {
+func (x *DeviceState_Sample) GetRun() uint64 {
 	if x != nil {
-		return x.SourceEpoch
+		return x.Run
 	}
-	return ""
+	return 0
 }
 
 func (x *DeviceState_Sample) GetSequence() uint64 {
@@ -403,127 +374,43 @@ func (x *DeviceState_Sample) GetReceiveUnixMs() int64 {
 	return 0
 }
 
-func (x *DeviceState_Sample) GetState() DeviceState_State {
-	if x != nil {
-		return x.State
-	}
-	return DeviceState_UNKNOWN
-}
-
-func (x *DeviceState_Sample) GetOff() bool {
-	if x != nil {
-		return x.Off
-	}
-	return false
-}
-
-type DeviceState_Span struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RegionId      string                 `protobuf:"bytes,1,opt,name=region_id,json=regionId,proto3" json:"region_id,omitempty"`
-	SpanId        string                 `protobuf:"bytes,2,opt,name=span_id,json=spanId,proto3" json:"span_id,omitempty"`
-	OccurUnixMs   int64                  `protobuf:"varint,3,opt,name=occur_unix_ms,json=occurUnixMs,proto3" json:"occur_unix_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DeviceState_Span) Reset() {
-	*x = DeviceState_Span{}
-	mi := &file_tocsin_state_v1_device_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DeviceState_Span) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DeviceState_Span) ProtoMessage() {}
-
-func (x *DeviceState_Span) ProtoReflect() protoreflect.Message {
-	mi := &file_tocsin_state_v1_device_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DeviceState_Span.ProtoReflect.Descriptor instead.
-func (*DeviceState_Span) Descriptor() ([]byte, []int) {
-	return file_tocsin_state_v1_device_proto_rawDescGZIP(), []int{0, 2}
-}
-
-func (x *DeviceState_Span) GetRegionId() string {
-	if x != nil {
-		return x.RegionId
-	}
-	return ""
-}
-
-func (x *DeviceState_Span) GetSpanId() string {
-	if x != nil {
-		return x.SpanId
-	}
-	return ""
-}
-
-func (x *DeviceState_Span) GetOccurUnixMs() int64 {
-	if x != nil {
-		return x.OccurUnixMs
-	}
-	return 0
-}
-
 var File_tocsin_state_v1_device_proto protoreflect.FileDescriptor
 
 const file_tocsin_state_v1_device_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctocsin/state/v1/device.proto\x12\x0ftocsin.state.v1\"\x84\v\n" +
+	"\x1ctocsin/state/v1/device.proto\x12\x0ftocsin.state.v1\"\x86\b\n" +
 	"\vDeviceState\x12@\n" +
 	"\tconfirmed\x18\x01 \x01(\x0e2\".tocsin.state.v1.DeviceState.StateR\tconfirmed\x125\n" +
-	"\x17confirmed_since_unix_ms\x18\x02 \x01(\x03R\x14confirmedSinceUnixMs\x12!\n" +
-	"\fswitched_off\x18\x03 \x01(\bR\vswitchedOff\x12'\n" +
-	"\x0fpassword_needed\x18\x04 \x01(\bR\x0epasswordNeeded\x12/\n" +
-	"\x14outage_since_unix_ms\x18\x05 \x01(\x03R\x11outageSinceUnixMs\x12D\n" +
-	"\tcandidate\x18\x06 \x01(\v2&.tocsin.state.v1.DeviceState.CandidateR\tcandidate\x127\n" +
-	"\x04last\x18\a \x01(\v2#.tocsin.state.v1.DeviceState.SampleR\x04last\x127\n" +
-	"\x05spans\x18\b \x03(\v2!.tocsin.state.v1.DeviceState.SpanR\x05spans\x12&\n" +
-	"\x0fsilent_after_ms\x18\t \x01(\x03R\rsilentAfterMs\x12\"\n" +
-	"\rheard_unix_ms\x18\n" +
-	" \x01(\x03R\vheardUnixMs\x12\x16\n" +
-	"\x06silent\x18\v \x01(\bR\x06silent\x12>\n" +
-	"\breported\x18\f \x01(\x0e2\".tocsin.state.v1.DeviceState.StateR\breported\x12%\n" +
-	"\x0fback_by_unix_ms\x18\r \x01(\x03R\fbackByUnixMs\x1a\xd5\x02\n" +
+	"\x17confirmed_since_unix_ms\x18\x02 \x01(\x03R\x14confirmedSinceUnixMs\x12'\n" +
+	"\x0fpassword_needed\x18\x03 \x01(\bR\x0epasswordNeeded\x12/\n" +
+	"\x14outage_since_unix_ms\x18\x04 \x01(\x03R\x11outageSinceUnixMs\x12D\n" +
+	"\tcandidate\x18\x05 \x01(\v2&.tocsin.state.v1.DeviceState.CandidateR\tcandidate\x127\n" +
+	"\x04last\x18\x06 \x01(\v2#.tocsin.state.v1.DeviceState.SampleR\x04last\x12\x1f\n" +
+	"\vspan_hashes\x18\a \x03(\x06R\n" +
+	"spanHashes\x12+\n" +
+	"\x12span_occur_unix_ms\x18\b \x03(\x03R\x0fspanOccurUnixMs\x1a\xc9\x02\n" +
 	"\tCandidate\x128\n" +
 	"\x05state\x18\x01 \x01(\x0e2\".tocsin.state.v1.DeviceState.StateR\x05state\x12\"\n" +
 	"\rsince_unix_ms\x18\x02 \x01(\x03R\vsinceUnixMs\x12&\n" +
 	"\x0fstarted_unix_ms\x18\x03 \x01(\x03R\rstartedUnixMs\x12(\n" +
-	"\x10deadline_unix_ms\x18\x04 \x01(\x03R\x0edeadlineUnixMs\x12'\n" +
-	"\x0fpassword_needed\x18\x05 \x01(\bR\x0epasswordNeeded\x12%\n" +
-	"\x0etime_corrected\x18\x06 \x01(\bR\rtimeCorrected\x12 \n" +
-	"\vtraceparent\x18\a \x01(\tR\vtraceparent\x12&\n" +
-	"\x0freceive_unix_ms\x18\b \x01(\x03R\rreceiveUnixMs\x1a\xfc\x01\n" +
-	"\x06Sample\x12\x1b\n" +
-	"\tsource_id\x18\x01 \x01(\tR\bsourceId\x12!\n" +
-	"\fsource_epoch\x18\x02 \x01(\tR\vsourceEpoch\x12\x1a\n" +
+	"\x10deadline_unix_ms\x18\x04 \x01(\x03R\x0edeadlineUnixMs\x12&\n" +
+	"\x0freceive_unix_ms\x18\x05 \x01(\x03R\rreceiveUnixMs\x12'\n" +
+	"\x0fpassword_needed\x18\x06 \x01(\bR\x0epasswordNeeded\x12%\n" +
+	"\x0etime_corrected\x18\a \x01(\bR\rtimeCorrected\x12\x14\n" +
+	"\x05trace\x18\b \x01(\fR\x05trace\x1a\xbc\x01\n" +
+	"\x06Sample\x128\n" +
+	"\x05state\x18\x01 \x01(\x0e2\".tocsin.state.v1.DeviceState.StateR\x05state\x12\x10\n" +
+	"\x03run\x18\x02 \x01(\x06R\x03run\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12\"\n" +
 	"\roccur_unix_ms\x18\x04 \x01(\x03R\voccurUnixMs\x12&\n" +
-	"\x0freceive_unix_ms\x18\x05 \x01(\x03R\rreceiveUnixMs\x128\n" +
-	"\x05state\x18\x06 \x01(\x0e2\".tocsin.state.v1.DeviceState.StateR\x05state\x12\x10\n" +
-	"\x03off\x18\a \x01(\bR\x03off\x1a`\n" +
-	"\x04Span\x12\x1b\n" +
-	"\tregion_id\x18\x01 \x01(\tR\bregionId\x12\x17\n" +
-	"\aspan_id\x18\x02 \x01(\tR\x06spanId\x12\"\n" +
-	"\roccur_unix_ms\x18\x03 \x01(\x03R\voccurUnixMs\"C\n" +
+	"\x0freceive_unix_ms\x18\x05 \x01(\x03R\rreceiveUnixMs\"L\n" +
 	"\x05State\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\n" +
 	"\n" +
 	"\x06ONLINE\x10\x01\x12\v\n" +
 	"\aOFFLINE\x10\x02\x12\x14\n" +
-	"\x10INTERNET_OFFLINE\x10\x03B<Z:github.com/tocsin/tocsin/proto/gen/tocsin/state/v1;statev1b\x06proto3"
+	"\x10INTERNET_OFFLINE\x10\x03\x12\a\n" +
+	"\x03OFF\x10\x04B<Z:github.com/tocsin/tocsin/proto/gen/tocsin/state/v1;statev1b\x06proto3"
 
 var (
 	file_tocsin_state_v1_device_proto_rawDescOnce sync.Once
@@ -538,27 +425,24 @@ func file_tocsin_state_v1_device_proto_rawDescGZIP() []byte {
 }
 
 var file_tocsin_state_v1_device_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tocsin_state_v1_device_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_tocsin_state_v1_device_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_tocsin_state_v1_device_proto_goTypes = []any{
 	(DeviceState_State)(0),        // 0: tocsin.state.v1.DeviceState.State
 	(*DeviceState)(nil),           // 1: tocsin.state.v1.DeviceState
 	(*DeviceState_Candidate)(nil), // 2: tocsin.state.v1.DeviceState.Candidate
 	(*DeviceState_Sample)(nil),    // 3: tocsin.state.v1.DeviceState.Sample
-	(*DeviceState_Span)(nil),      // 4: tocsin.state.v1.DeviceState.Span
 }
 var file_tocsin_state_v1_device_proto_depIdxs = []int32{
 	0, // 0: tocsin.state.v1.DeviceState.confirmed:type_name -> tocsin.state.v1.DeviceState.State
 	2, // 1: tocsin.state.v1.DeviceState.candidate:type_name -> tocsin.state.v1.DeviceState.Candidate
 	3, // 2: tocsin.state.v1.DeviceState.last:type_name -> tocsin.state.v1.DeviceState.Sample
-	4, // 3: tocsin.state.v1.DeviceState.spans:type_name -> tocsin.state.v1.DeviceState.Span
-	0, // 4: tocsin.state.v1.DeviceState.reported:type_name -> tocsin.state.v1.DeviceState.State
-	0, // 5: tocsin.state.v1.DeviceState.Candidate.state:type_name -> tocsin.state.v1.DeviceState.State
-	0, // 6: tocsin.state.v1.DeviceState.Sample.state:type_name -> tocsin.state.v1.DeviceState.State
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	0, // 3: tocsin.state.v1.DeviceState.Candidate.state:type_name -> tocsin.state.v1.DeviceState.State
+	0, // 4: tocsin.state.v1.DeviceState.Sample.state:type_name -> tocsin.state.v1.DeviceState.State
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_tocsin_state_v1_device_proto_init() }
@@ -572,7 +456,7 @@ func file_tocsin_state_v1_device_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tocsin_state_v1_device_proto_rawDesc), len(file_tocsin_state_v1_device_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -5,6 +5,7 @@
 package statev1
 
 import (
+	binary "encoding/binary"
 	fmt "fmt"
 	protohelpers "github.com/planetscale/vtprotobuf/protohelpers"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -48,17 +49,12 @@ func (m *DeviceState_Candidate) MarshalToSizedBufferVT(dAtA []byte) (int, error)
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.ReceiveUnixMs != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ReceiveUnixMs))
+	if len(m.Trace) > 0 {
+		i -= len(m.Trace)
+		copy(dAtA[i:], m.Trace)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Trace)))
 		i--
-		dAtA[i] = 0x40
-	}
-	if len(m.Traceparent) > 0 {
-		i -= len(m.Traceparent)
-		copy(dAtA[i:], m.Traceparent)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Traceparent)))
-		i--
-		dAtA[i] = 0x3a
+		dAtA[i] = 0x42
 	}
 	if m.TimeCorrected {
 		i--
@@ -68,7 +64,7 @@ func (m *DeviceState_Candidate) MarshalToSizedBufferVT(dAtA []byte) (int, error)
 			dAtA[i] = 0
 		}
 		i--
-		dAtA[i] = 0x30
+		dAtA[i] = 0x38
 	}
 	if m.PasswordNeeded {
 		i--
@@ -77,6 +73,11 @@ func (m *DeviceState_Candidate) MarshalToSizedBufferVT(dAtA []byte) (int, error)
 		} else {
 			dAtA[i] = 0
 		}
+		i--
+		dAtA[i] = 0x30
+	}
+	if m.ReceiveUnixMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ReceiveUnixMs))
 		i--
 		dAtA[i] = 0x28
 	}
@@ -133,21 +134,6 @@ func (m *DeviceState_Sample) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Off {
-		i--
-		if m.Off {
-			dAtA[i] = 1
-		} else {
-			dAtA[i] = 0
-		}
-		i--
-		dAtA[i] = 0x38
-	}
-	if m.State != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.State))
-		i--
-		dAtA[i] = 0x30
-	}
 	if m.ReceiveUnixMs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ReceiveUnixMs))
 		i--
@@ -163,71 +149,16 @@ func (m *DeviceState_Sample) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x18
 	}
-	if len(m.SourceEpoch) > 0 {
-		i -= len(m.SourceEpoch)
-		copy(dAtA[i:], m.SourceEpoch)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.SourceEpoch)))
+	if m.Run != 0 {
+		i -= 8
+		binary.LittleEndian.PutUint64(dAtA[i:], uint64(m.Run))
 		i--
-		dAtA[i] = 0x12
+		dAtA[i] = 0x11
 	}
-	if len(m.SourceId) > 0 {
-		i -= len(m.SourceId)
-		copy(dAtA[i:], m.SourceId)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.SourceId)))
+	if m.State != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.State))
 		i--
-		dAtA[i] = 0xa
-	}
-	return len(dAtA) - i, nil
-}
-
-func (m *DeviceState_Span) MarshalVT() (dAtA []byte, err error) {
-	if m == nil {
-		return nil, nil
-	}
-	size := m.SizeVT()
-	dAtA = make([]byte, size)
-	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
-	if err != nil {
-		return nil, err
-	}
-	return dAtA[:n], nil
-}
-
-func (m *DeviceState_Span) MarshalToVT(dAtA []byte) (int, error) {
-	size := m.SizeVT()
-	return m.MarshalToSizedBufferVT(dAtA[:size])
-}
-
-func (m *DeviceState_Span) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
-	if m == nil {
-		return 0, nil
-	}
-	i := len(dAtA)
-	_ = i
-	var l int
-	_ = l
-	if m.unknownFields != nil {
-		i -= len(m.unknownFields)
-		copy(dAtA[i:], m.unknownFields)
-	}
-	if m.OccurUnixMs != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.OccurUnixMs))
-		i--
-		dAtA[i] = 0x18
-	}
-	if len(m.SpanId) > 0 {
-		i -= len(m.SpanId)
-		copy(dAtA[i:], m.SpanId)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.SpanId)))
-		i--
-		dAtA[i] = 0x12
-	}
-	if len(m.RegionId) > 0 {
-		i -= len(m.RegionId)
-		copy(dAtA[i:], m.RegionId)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.RegionId)))
-		i--
-		dAtA[i] = 0xa
+		dAtA[i] = 0x8
 	}
 	return len(dAtA) - i, nil
 }
@@ -262,47 +193,35 @@ func (m *DeviceState) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.BackByUnixMs != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.BackByUnixMs))
-		i--
-		dAtA[i] = 0x68
-	}
-	if m.Reported != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Reported))
-		i--
-		dAtA[i] = 0x60
-	}
-	if m.Silent {
-		i--
-		if m.Silent {
-			dAtA[i] = 1
-		} else {
-			dAtA[i] = 0
+	if len(m.SpanOccurUnixMs) > 0 {
+		var pksize2 int
+		for _, num := range m.SpanOccurUnixMs {
+			pksize2 += protohelpers.SizeOfVarint(uint64(num))
 		}
-		i--
-		dAtA[i] = 0x58
-	}
-	if m.HeardUnixMs != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.HeardUnixMs))
-		i--
-		dAtA[i] = 0x50
-	}
-	if m.SilentAfterMs != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SilentAfterMs))
-		i--
-		dAtA[i] = 0x48
-	}
-	if len(m.Spans) > 0 {
-		for iNdEx := len(m.Spans) - 1; iNdEx >= 0; iNdEx-- {
-			size, err := m.Spans[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
-			if err != nil {
-				return 0, err
+		i -= pksize2
+		j1 := i
+		for _, num1 := range m.SpanOccurUnixMs {
+			num := uint64(num1)
+			for num >= 1<<7 {
+				dAtA[j1] = uint8(uint64(num)&0x7f | 0x80)
+				num >>= 7
+				j1++
 			}
-			i -= size
-			i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
-			i--
-			dAtA[i] = 0x42
+			dAtA[j1] = uint8(num)
+			j1++
 		}
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(pksize2))
+		i--
+		dAtA[i] = 0x42
+	}
+	if len(m.SpanHashes) > 0 {
+		for iNdEx := len(m.SpanHashes) - 1; iNdEx >= 0; iNdEx-- {
+			i -= 8
+			binary.LittleEndian.PutUint64(dAtA[i:], uint64(m.SpanHashes[iNdEx]))
+		}
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.SpanHashes)*8))
+		i--
+		dAtA[i] = 0x3a
 	}
 	if m.Last != nil {
 		size, err := m.Last.MarshalToSizedBufferVT(dAtA[:i])
@@ -312,7 +231,7 @@ func (m *DeviceState) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
-		dAtA[i] = 0x3a
+		dAtA[i] = 0x32
 	}
 	if m.Candidate != nil {
 		size, err := m.Candidate.MarshalToSizedBufferVT(dAtA[:i])
@@ -322,26 +241,16 @@ func (m *DeviceState) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
-		dAtA[i] = 0x32
+		dAtA[i] = 0x2a
 	}
 	if m.OutageSinceUnixMs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.OutageSinceUnixMs))
 		i--
-		dAtA[i] = 0x28
+		dAtA[i] = 0x20
 	}
 	if m.PasswordNeeded {
 		i--
 		if m.PasswordNeeded {
-			dAtA[i] = 1
-		} else {
-			dAtA[i] = 0
-		}
-		i--
-		dAtA[i] = 0x20
-	}
-	if m.SwitchedOff {
-		i--
-		if m.SwitchedOff {
 			dAtA[i] = 1
 		} else {
 			dAtA[i] = 0
@@ -380,18 +289,18 @@ func (m *DeviceState_Candidate) SizeVT() (n int) {
 	if m.DeadlineUnixMs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.DeadlineUnixMs))
 	}
+	if m.ReceiveUnixMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.ReceiveUnixMs))
+	}
 	if m.PasswordNeeded {
 		n += 2
 	}
 	if m.TimeCorrected {
 		n += 2
 	}
-	l = len(m.Traceparent)
+	l = len(m.Trace)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
-	if m.ReceiveUnixMs != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.ReceiveUnixMs))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -403,13 +312,11 @@ func (m *DeviceState_Sample) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
-	l = len(m.SourceId)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	if m.State != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.State))
 	}
-	l = len(m.SourceEpoch)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	if m.Run != 0 {
+		n += 9
 	}
 	if m.Sequence != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Sequence))
@@ -419,33 +326,6 @@ func (m *DeviceState_Sample) SizeVT() (n int) {
 	}
 	if m.ReceiveUnixMs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.ReceiveUnixMs))
-	}
-	if m.State != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.State))
-	}
-	if m.Off {
-		n += 2
-	}
-	n += len(m.unknownFields)
-	return n
-}
-
-func (m *DeviceState_Span) SizeVT() (n int) {
-	if m == nil {
-		return 0
-	}
-	var l int
-	_ = l
-	l = len(m.RegionId)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
-	l = len(m.SpanId)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
-	if m.OccurUnixMs != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.OccurUnixMs))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -463,9 +343,6 @@ func (m *DeviceState) SizeVT() (n int) {
 	if m.ConfirmedSinceUnixMs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.ConfirmedSinceUnixMs))
 	}
-	if m.SwitchedOff {
-		n += 2
-	}
 	if m.PasswordNeeded {
 		n += 2
 	}
@@ -480,26 +357,15 @@ func (m *DeviceState) SizeVT() (n int) {
 		l = m.Last.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if len(m.Spans) > 0 {
-		for _, e := range m.Spans {
-			l = e.SizeVT()
-			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	if len(m.SpanHashes) > 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(len(m.SpanHashes)*8)) + len(m.SpanHashes)*8
+	}
+	if len(m.SpanOccurUnixMs) > 0 {
+		l = 0
+		for _, e := range m.SpanOccurUnixMs {
+			l += protohelpers.SizeOfVarint(uint64(e))
 		}
-	}
-	if m.SilentAfterMs != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.SilentAfterMs))
-	}
-	if m.HeardUnixMs != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.HeardUnixMs))
-	}
-	if m.Silent {
-		n += 2
-	}
-	if m.Reported != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Reported))
-	}
-	if m.BackByUnixMs != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.BackByUnixMs))
+		n += 1 + protohelpers.SizeOfVarint(uint64(l)) + l
 	}
 	n += len(m.unknownFields)
 	return n
@@ -612,6 +478,25 @@ func (m *DeviceState_Candidate) UnmarshalVT(dAtA []byte) error {
 			}
 		case 5:
 			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field ReceiveUnixMs", wireType)
+			}
+			m.ReceiveUnixMs = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.ReceiveUnixMs |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 6:
+			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field PasswordNeeded", wireType)
 			}
 			var v int
@@ -630,7 +515,7 @@ func (m *DeviceState_Candidate) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.PasswordNeeded = bool(v != 0)
-		case 6:
+		case 7:
 			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field TimeCorrected", wireType)
 			}
@@ -650,11 +535,11 @@ func (m *DeviceState_Candidate) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.TimeCorrected = bool(v != 0)
-		case 7:
+		case 8:
 			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Traceparent", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Trace", wireType)
 			}
-			var stringLen uint64
+			var byteLen int
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -664,43 +549,26 @@ func (m *DeviceState_Candidate) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				stringLen |= uint64(b&0x7F) << shift
+				byteLen |= int(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
 			}
-			intStringLen := int(stringLen)
-			if intStringLen < 0 {
+			if byteLen < 0 {
 				return protohelpers.ErrInvalidLength
 			}
-			postIndex := iNdEx + intStringLen
+			postIndex := iNdEx + byteLen
 			if postIndex < 0 {
 				return protohelpers.ErrInvalidLength
 			}
 			if postIndex > l {
 				return io.ErrUnexpectedEOF
 			}
-			m.Traceparent = string(dAtA[iNdEx:postIndex])
+			m.Trace = append(m.Trace[:0], dAtA[iNdEx:postIndex]...)
+			if m.Trace == nil {
+				m.Trace = []byte{}
+			}
 			iNdEx = postIndex
-		case 8:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field ReceiveUnixMs", wireType)
-			}
-			m.ReceiveUnixMs = 0
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				m.ReceiveUnixMs |= int64(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -753,10 +621,10 @@ func (m *DeviceState_Sample) UnmarshalVT(dAtA []byte) error {
 		}
 		switch fieldNum {
 		case 1:
-			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field SourceId", wireType)
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field State", wireType)
 			}
-			var stringLen uint64
+			m.State = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -766,56 +634,21 @@ func (m *DeviceState_Sample) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				stringLen |= uint64(b&0x7F) << shift
+				m.State |= DeviceState_State(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
 			}
-			intStringLen := int(stringLen)
-			if intStringLen < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			postIndex := iNdEx + intStringLen
-			if postIndex < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			if postIndex > l {
-				return io.ErrUnexpectedEOF
-			}
-			m.SourceId = string(dAtA[iNdEx:postIndex])
-			iNdEx = postIndex
 		case 2:
-			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field SourceEpoch", wireType)
+			if wireType != 1 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Run", wireType)
 			}
-			var stringLen uint64
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				stringLen |= uint64(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
-			intStringLen := int(stringLen)
-			if intStringLen < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			postIndex := iNdEx + intStringLen
-			if postIndex < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			if postIndex > l {
+			m.Run = 0
+			if (iNdEx + 8) > l {
 				return io.ErrUnexpectedEOF
 			}
-			m.SourceEpoch = string(dAtA[iNdEx:postIndex])
-			iNdEx = postIndex
+			m.Run = uint64(binary.LittleEndian.Uint64(dAtA[iNdEx:]))
+			iNdEx += 8
 		case 3:
 			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Sequence", wireType)
@@ -869,179 +702,6 @@ func (m *DeviceState_Sample) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.ReceiveUnixMs |= int64(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
-		case 6:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field State", wireType)
-			}
-			m.State = 0
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				m.State |= DeviceState_State(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
-		case 7:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Off", wireType)
-			}
-			var v int
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				v |= int(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
-			m.Off = bool(v != 0)
-		default:
-			iNdEx = preIndex
-			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
-			if err != nil {
-				return err
-			}
-			if (skippy < 0) || (iNdEx+skippy) < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			if (iNdEx + skippy) > l {
-				return io.ErrUnexpectedEOF
-			}
-			m.unknownFields = append(m.unknownFields, dAtA[iNdEx:iNdEx+skippy]...)
-			iNdEx += skippy
-		}
-	}
-
-	if iNdEx > l {
-		return io.ErrUnexpectedEOF
-	}
-	return nil
-}
-func (m *DeviceState_Span) UnmarshalVT(dAtA []byte) error {
-	l := len(dAtA)
-	iNdEx := 0
-	for iNdEx < l {
-		preIndex := iNdEx
-		var wire uint64
-		for shift := uint(0); ; shift += 7 {
-			if shift >= 64 {
-				return protohelpers.ErrIntOverflow
-			}
-			if iNdEx >= l {
-				return io.ErrUnexpectedEOF
-			}
-			b := dAtA[iNdEx]
-			iNdEx++
-			wire |= uint64(b&0x7F) << shift
-			if b < 0x80 {
-				break
-			}
-		}
-		fieldNum := int32(wire >> 3)
-		wireType := int(wire & 0x7)
-		if wireType == 4 {
-			return fmt.Errorf("proto: DeviceState_Span: wiretype end group for non-group")
-		}
-		if fieldNum <= 0 {
-			return fmt.Errorf("proto: DeviceState_Span: illegal tag %d (wire type %d)", fieldNum, wire)
-		}
-		switch fieldNum {
-		case 1:
-			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field RegionId", wireType)
-			}
-			var stringLen uint64
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				stringLen |= uint64(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
-			intStringLen := int(stringLen)
-			if intStringLen < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			postIndex := iNdEx + intStringLen
-			if postIndex < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			if postIndex > l {
-				return io.ErrUnexpectedEOF
-			}
-			m.RegionId = string(dAtA[iNdEx:postIndex])
-			iNdEx = postIndex
-		case 2:
-			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field SpanId", wireType)
-			}
-			var stringLen uint64
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				stringLen |= uint64(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
-			intStringLen := int(stringLen)
-			if intStringLen < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			postIndex := iNdEx + intStringLen
-			if postIndex < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			if postIndex > l {
-				return io.ErrUnexpectedEOF
-			}
-			m.SpanId = string(dAtA[iNdEx:postIndex])
-			iNdEx = postIndex
-		case 3:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field OccurUnixMs", wireType)
-			}
-			m.OccurUnixMs = 0
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				m.OccurUnixMs |= int64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
@@ -1137,26 +797,6 @@ func (m *DeviceState) UnmarshalVT(dAtA []byte) error {
 			}
 		case 3:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field SwitchedOff", wireType)
-			}
-			var v int
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				v |= int(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
-			m.SwitchedOff = bool(v != 0)
-		case 4:
-			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field PasswordNeeded", wireType)
 			}
 			var v int
@@ -1175,7 +815,7 @@ func (m *DeviceState) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.PasswordNeeded = bool(v != 0)
-		case 5:
+		case 4:
 			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field OutageSinceUnixMs", wireType)
 			}
@@ -1194,7 +834,7 @@ func (m *DeviceState) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
-		case 6:
+		case 5:
 			if wireType != 2 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Candidate", wireType)
 			}
@@ -1230,7 +870,7 @@ func (m *DeviceState) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
-		case 7:
+		case 6:
 			if wireType != 2 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Last", wireType)
 			}
@@ -1266,135 +906,133 @@ func (m *DeviceState) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 7:
+			if wireType == 1 {
+				var v uint64
+				if (iNdEx + 8) > l {
+					return io.ErrUnexpectedEOF
+				}
+				v = uint64(binary.LittleEndian.Uint64(dAtA[iNdEx:]))
+				iNdEx += 8
+				m.SpanHashes = append(m.SpanHashes, v)
+			} else if wireType == 2 {
+				var packedLen int
+				for shift := uint(0); ; shift += 7 {
+					if shift >= 64 {
+						return protohelpers.ErrIntOverflow
+					}
+					if iNdEx >= l {
+						return io.ErrUnexpectedEOF
+					}
+					b := dAtA[iNdEx]
+					iNdEx++
+					packedLen |= int(b&0x7F) << shift
+					if b < 0x80 {
+						break
+					}
+				}
+				if packedLen < 0 {
+					return protohelpers.ErrInvalidLength
+				}
+				postIndex := iNdEx + packedLen
+				if postIndex < 0 {
+					return protohelpers.ErrInvalidLength
+				}
+				if postIndex > l {
+					return io.ErrUnexpectedEOF
+				}
+				var elementCount int
+				elementCount = packedLen / 8
+				if elementCount != 0 && len(m.SpanHashes) == 0 {
+					m.SpanHashes = make([]uint64, 0, elementCount)
+				}
+				for iNdEx < postIndex {
+					var v uint64
+					if (iNdEx + 8) > l {
+						return io.ErrUnexpectedEOF
+					}
+					v = uint64(binary.LittleEndian.Uint64(dAtA[iNdEx:]))
+					iNdEx += 8
+					m.SpanHashes = append(m.SpanHashes, v)
+				}
+			} else {
+				return fmt.Errorf("proto: wrong wireType = %d for field SpanHashes", wireType)
+			}
 		case 8:
-			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Spans", wireType)
-			}
-			var msglen int
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
+			if wireType == 0 {
+				var v int64
+				for shift := uint(0); ; shift += 7 {
+					if shift >= 64 {
+						return protohelpers.ErrIntOverflow
+					}
+					if iNdEx >= l {
+						return io.ErrUnexpectedEOF
+					}
+					b := dAtA[iNdEx]
+					iNdEx++
+					v |= int64(b&0x7F) << shift
+					if b < 0x80 {
+						break
+					}
 				}
-				if iNdEx >= l {
+				m.SpanOccurUnixMs = append(m.SpanOccurUnixMs, v)
+			} else if wireType == 2 {
+				var packedLen int
+				for shift := uint(0); ; shift += 7 {
+					if shift >= 64 {
+						return protohelpers.ErrIntOverflow
+					}
+					if iNdEx >= l {
+						return io.ErrUnexpectedEOF
+					}
+					b := dAtA[iNdEx]
+					iNdEx++
+					packedLen |= int(b&0x7F) << shift
+					if b < 0x80 {
+						break
+					}
+				}
+				if packedLen < 0 {
+					return protohelpers.ErrInvalidLength
+				}
+				postIndex := iNdEx + packedLen
+				if postIndex < 0 {
+					return protohelpers.ErrInvalidLength
+				}
+				if postIndex > l {
 					return io.ErrUnexpectedEOF
 				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				msglen |= int(b&0x7F) << shift
-				if b < 0x80 {
-					break
+				var elementCount int
+				var count int
+				for _, integer := range dAtA[iNdEx:postIndex] {
+					if integer < 128 {
+						count++
+					}
 				}
-			}
-			if msglen < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			postIndex := iNdEx + msglen
-			if postIndex < 0 {
-				return protohelpers.ErrInvalidLength
-			}
-			if postIndex > l {
-				return io.ErrUnexpectedEOF
-			}
-			m.Spans = append(m.Spans, &DeviceState_Span{})
-			if err := m.Spans[len(m.Spans)-1].UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
-				return err
-			}
-			iNdEx = postIndex
-		case 9:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field SilentAfterMs", wireType)
-			}
-			m.SilentAfterMs = 0
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
+				elementCount = count
+				if elementCount != 0 && len(m.SpanOccurUnixMs) == 0 {
+					m.SpanOccurUnixMs = make([]int64, 0, elementCount)
 				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
+				for iNdEx < postIndex {
+					var v int64
+					for shift := uint(0); ; shift += 7 {
+						if shift >= 64 {
+							return protohelpers.ErrIntOverflow
+						}
+						if iNdEx >= l {
+							return io.ErrUnexpectedEOF
+						}
+						b := dAtA[iNdEx]
+						iNdEx++
+						v |= int64(b&0x7F) << shift
+						if b < 0x80 {
+							break
+						}
+					}
+					m.SpanOccurUnixMs = append(m.SpanOccurUnixMs, v)
 				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				m.SilentAfterMs |= int64(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
-		case 10:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field HeardUnixMs", wireType)
-			}
-			m.HeardUnixMs = 0
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				m.HeardUnixMs |= int64(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
-		case 11:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Silent", wireType)
-			}
-			var v int
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				v |= int(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
-			m.Silent = bool(v != 0)
-		case 12:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Reported", wireType)
-			}
-			m.Reported = 0
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				m.Reported |= DeviceState_State(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
-			}
-		case 13:
-			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field BackByUnixMs", wireType)
-			}
-			m.BackByUnixMs = 0
-			for shift := uint(0); ; shift += 7 {
-				if shift >= 64 {
-					return protohelpers.ErrIntOverflow
-				}
-				if iNdEx >= l {
-					return io.ErrUnexpectedEOF
-				}
-				b := dAtA[iNdEx]
-				iNdEx++
-				m.BackByUnixMs |= int64(b&0x7F) << shift
-				if b < 0x80 {
-					break
-				}
+			} else {
+				return fmt.Errorf("proto: wrong wireType = %d for field SpanOccurUnixMs", wireType)
 			}
 		default:
 			iNdEx = preIndex
