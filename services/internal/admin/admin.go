@@ -115,7 +115,7 @@ func Handler(checks Checks, metrics http.Handler, key string) http.Handler {
 	guarded.Handle("GET /metrics", metrics)
 	guarded.HandleFunc("GET /buildinfo", buildInfo)
 	// Index serves the named profiles too; the others have handlers of their own.
-	guarded.HandleFunc("GET /debug/pprof/", pprof.Index)
+	guarded.HandleFunc("/debug/pprof/", pprof.Index)
 	guarded.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	guarded.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	guarded.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
