@@ -43,6 +43,8 @@ const (
 	MotionStart
 	// Wake: the deadline of the hold has come.
 	Wake
+	// Forget: the device is gone. What is pending is withdrawn, nothing is known.
+	Forget
 )
 
 // Input is one thing that the machine is told.
@@ -212,6 +214,9 @@ func (r Rules) Step(s State, in Input, effects []Effect) (State, []Effect) {
 		m.motionStart()
 	case Wake:
 		m.wake()
+	case Forget:
+		m.withdraw()
+		m.State = State{}
 	default:
 		panic(fmt.Sprintf("device: input of kind %d", in.Kind))
 	}
@@ -380,4 +385,10 @@ func (m *machine) outageNotice(stage Stage) {
 		Password: m.Password,
 		Trace:    m.in.Trace,
 	})
+}
+
+// HoldSpent is the deliberate wait before a Due (rule H7): from the append time
+// of the sample that began it to the deadline, 0 for an alert.
+func (n *Notice) HoldSpent() time.Duration {
+	return time.Duration(n.Decide-n.Started) * time.Millisecond
 }
