@@ -1,0 +1,162 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"github.com/testcontainers/testcontainers-go"
+	"github.com/testcontainers/testcontainers-go/log"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+func isExists(err error) bool { return errors.Is(err, kerr.TopicAlreadyExists) }
+
+// Kafka is an Apache Kafka broker in a container. Its port on this machine
+// stays the same when it is killed and started again.
+type Kafka struct {
+	*Broker
+	Container testcontainers.Container
+}
+
+// kafkaImage is the name of the broker's image, built if it is not there yet.
+var kafkaImage = sync.OnceValues(func() (string, error) {
+	build := filepath.Join(Root(), "deploy", "images", "kafka", "build")
+	out, err := exec.Command(build).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w\n%s", err, exit.Stderr)
+		}
+		return "", fmt.Errorf("build the image of Apache Kafka: %w", err)
+	}
+	lines := strings.Fields(string(out))
+	return lines[len(lines)-1], nil
+})
+
+// StartKafka starts a broker and returns when it has taken and given a record.
+func StartKafka(t testing.TB) *Kafka {
+	t.Helper()
+	NeedContainers(t)
+	image, err := kafkaImage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The reaper is an image of its own that an isolated machine does not have;
+	// every container ends with its test, and `make integration` looks after the rest.
+	os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
+
+	for try := 1; ; try++ {
+		k, err := startKafka(t, image)
+		if err == nil {
+			took := Eventually(t, time.Minute, "Apache Kafka takes and gives a record", func() error {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				return k.probe(ctx)
+			})
+			t.Logf("Apache Kafka on %s, ready %v after its container started", k.Address, took.Round(time.Millisecond))
+			return k
+		}
+		// Somebody else may have taken the port meanwhile.
+		if try == 3 || !strings.Contains(err.Error(), "port") {
+			t.Fatalf("start Apache Kafka: %v", err)
+		}
+		t.Logf("start Apache Kafka, attempt %d: %v", try, err)
+	}
+}
+
+func startKafka(t testing.TB, image string) (*Kafka, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	// Chosen first and fixed, since the broker has to advertise it.
+	port := freePort(t, 20000, 29999)
+	inside := network.MustParsePort("9092/tcp")
+	c, err := testcontainers.GenericContainer(ctx, testcontainers.GenericContainerRequest{
+		Started: true,
+		Logger:  log.TestLogger(t),
+		ContainerRequest: testcontainers.ContainerRequest{
+			Image:        image,
+			ExposedPorts: []string{"9092/tcp"},
+			Labels:       map[string]string{"tocsin.integration": os.Getenv("TOCSIN_INTEGRATION_RUN")},
+			HostConfigModifier: func(host *container.HostConfig) {
+				host.PortBindings = network.PortMap{inside: {{HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: fmt.Sprint(port)}}}
+			},
+			Env: map[string]string{
+				"KAFKA_NODE_ID":                                  "1",
+				"KAFKA_PROCESS_ROLES":                            "broker,controller",
+				"KAFKA_CONTROLLER_QUORUM_VOTERS":                 "1@localhost:9093",
+				"KAFKA_CONTROLLER_LISTENER_NAMES":                "CONTROLLER",
+				"KAFKA_LISTENERS":                                "HOST://:9092,BROKER://:19092,CONTROLLER://:9093",
+				"KAFKA_ADVERTISED_LISTENERS":                     fmt.Sprintf("HOST://127.0.0.1:%d,BROKER://localhost:19092", port),
+				"KAFKA_LISTENER_SECURITY_PROTOCOL_MAP":           "HOST:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+				"KAFKA_INTER_BROKER_LISTENER_NAME":               "BROKER",
+				"KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR":         "1",
+				"KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS":             "3",
+				"KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+				"KAFKA_TRANSACTION_STATE_LOG_MIN_ISR":            "1",
+				"KAFKA_TRANSACTION_STATE_LOG_NUM_PARTITIONS":     "3",
+				// The check for transactions that are left open (design: partition runtime).
+				"KAFKA_TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS": "1000",
+				"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS":                            "0",
+				"KAFKA_BROKER_SESSION_TIMEOUT_MS":                                   "2500",
+				"KAFKA_BROKER_HEARTBEAT_INTERVAL_MS":                                "500",
+				// A lone node need not wait to elect itself after a restart.
+				"KAFKA_CONTROLLER_QUORUM_FETCH_TIMEOUT_MS":               "500",
+				"KAFKA_CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS":            "200",
+				"KAFKA_CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS":        "200",
+				"KAFKA_AUTO_CREATE_TOPICS_ENABLE":                        "false",
+				"KAFKA_SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR": "1",
+				"KAFKA_SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR":            "1",
+				"KAFKA_LOG_DIRS":  "/var/lib/kafka/data",
+				"KAFKA_HEAP_OPTS": "-Xms256m -Xmx256m",
+			},
+		},
+	})
+	if c != nil {
+		t.Cleanup(func() {
+			if t.Failed() {
+				logContainer(t, c)
+			}
+			if err := testcontainers.TerminateContainer(c, testcontainers.StopTimeout(0)); err != nil {
+				t.Errorf("remove the container of Apache Kafka: %v", err)
+			}
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Kafka{Container: c, Broker: &Broker{Name: "kafka", Address: fmt.Sprintf("127.0.0.1:%d", port), t: t}}, nil
+}
+
+// logContainer prints the last lines of a container's log.
+func logContainer(t testing.TB, c testcontainers.Container) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	logs, err := c.Logs(ctx)
+	if err != nil {
+		t.Logf("read the container's log: %v", err)
+		return
+	}
+	defer logs.Close()
+	var o output
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := logs.Read(buf)
+		_, _ = o.Write(buf[:n])
+		if err != nil {
+			break
+		}
+	}
+	t.Logf("---- log of Apache Kafka\n%s", o.tail(40))
+}
