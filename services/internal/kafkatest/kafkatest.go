@@ -85,3 +85,13 @@ func (c *Cluster) Env(t testing.TB) lifecycle.Env {
 		Net:    c.Net,
 	}
 }
+
+// NeedsSwappedMutexes ends a test that would hang without the build tag
+// synctests: a bubble's clock stands still while a goroutine waits for an
+// ordinary mutex, as franz-go's do in a rebalance; the tag swaps them.
+func NeedsSwappedMutexes(t testing.TB) {
+	t.Helper()
+	if !swappedMutexes {
+		t.Fatal("this test needs -tags synctests ('make test' sets it)")
+	}
+}

@@ -1,0 +1,530 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/plugin/kslog"
+
+	"github.com/tocsin/tocsin/services/internal/lifecycle"
+	"github.com/tocsin/tocsin/services/internal/topic"
+)
+
+const (
+	// maxPoll bounds a transaction: when behind, more records a transaction is
+	// faster up to about here, and undo needs memory for all of them.
+	maxPoll = 100_000
+	// endGap is waited after each transaction: the markers are being written,
+	// and producing before they are costs a retry of 20 ms and some aborts.
+	endGap = 2 * time.Millisecond
+	// abortGap is waited after a transaction that was not committed.
+	abortGap = 20 * time.Millisecond
+	// restoreAgain is the wait before a restore that failed is tried again.
+	restoreAgain = 5 * time.Second
+)
+
+// member is one member of the group: one loop and two clients. Everything
+// but the mailbox belongs to the loop's goroutine.
+type member struct {
+	cfg        Config
+	env        lifecycle.Env
+	log        *slog.Logger
+	id         string // the transactional id
+	partitions int32
+	metrics    *metrics
+
+	session *kgo.GroupTransactSession // the log, in the group; effects, in transactions
+	side    *kgo.Client               // settings, offsets; ticks, in no transaction
+
+	owned map[int32]*owned
+	ticks uint64         // sent so far
+	tasks sync.WaitGroup // restores and the follower of settings
+
+	mail   mailbox
+	status atomic.Pointer[string] // why it is not ready; nil is ready
+}
+
+// mailbox takes what other goroutines have for the loop. It is never full: the
+// group's hooks must not wait.
+type mailbox struct {
+	mu    sync.Mutex
+	queue []func()
+	wake  context.CancelFunc // ends the poll under way
+}
+
+func (b *mailbox) post(fn func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queue = append(b.queue, fn)
+	if b.wake != nil {
+		b.wake()
+	}
+}
+
+func (b *mailbox) take() []func() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q := b.queue
+	b.queue = nil
+	return q
+}
+
+// sleeping says that wake ends the wait; it is called at once if there is mail.
+func (b *mailbox) sleeping(wake context.CancelFunc) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wake = wake
+	if len(b.queue) > 0 {
+		wake()
+	}
+}
+
+func newMember(cfg Config, env lifecycle.Env, n int, partitions int32, metrics *metrics) (*member, error) {
+	m := &member{
+		cfg: cfg, env: env, partitions: partitions, metrics: metrics,
+		id:    fmt.Sprintf("%s-%s-%d", cfg.Group, cfg.Instance, n),
+		owned: map[int32]*owned{},
+	}
+	m.log = env.Log.With("group", cfg.Group, "member", n)
+	starting := "joining the group"
+	m.status.Store(&starting)
+
+	logger := kgo.WithLogger(quiet{kslog.New(m.log)})
+	session, err := kgo.NewGroupTransactSession(append(env.Kafka.Options(env.Net.Dial),
+		logger,
+		kgo.ConsumerGroup(cfg.Group),
+		kgo.ConsumeTopics(cfg.Log.Name),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.BlockRebalanceOnPoll(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.FetchMaxWait(cfg.Timing.FetchWait),
+		kgo.SessionTimeout(cfg.Timing.Session),
+		kgo.HeartbeatInterval(cfg.Timing.Heartbeat),
+		kgo.TransactionalID(m.id),
+		kgo.TransactionTimeout(cfg.Timing.Transaction),
+		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, assigned map[string][]int32) {
+			cl.PauseFetchPartitions(assigned)
+			ids := assigned[cfg.Log.Name]
+			m.mail.post(func() { m.assign(ids) })
+		}),
+		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, revoked map[string][]int32) {
+			ids := revoked[cfg.Log.Name]
+			m.mail.post(func() { m.release("revoked", ids) })
+		}),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) {
+			ids := lost[cfg.Log.Name]
+			m.mail.post(func() { m.release("lost", ids) })
+		}),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("make the group client: %w", err)
+	}
+	m.session = session
+	m.side, err = kgo.NewClient(append(env.Kafka.Options(env.Net.Dial),
+		logger,
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.FetchMaxWait(cfg.Timing.FetchWait),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{}),
+		kgo.ProducerLinger(0),
+	)...)
+	if err != nil {
+		session.Close()
+		return nil, fmt.Errorf("make the side client: %w", err)
+	}
+	return m, nil
+}
+
+// run is the loop. It returns nil when ctx ends, and an error when the clients
+// are of no more use and a new member has to be made.
+func (m *member) run(ctx context.Context) error {
+	inner, cancel := context.WithCancel(ctx)
+	defer m.stop(cancel)
+	// Asked early, this ends what a former process with this id left open.
+	if _, _, err := m.session.Client().ProducerID(inner); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("learn the producer id of %s: %w", m.id, err)
+	}
+	if len(m.cfg.Settings) > 0 {
+		m.tasks.Go(func() { m.follow(inner) })
+	}
+	for ctx.Err() == nil {
+		next := m.sendTicks(inner)
+		fetches := m.poll(inner, next)
+		if fetches.IsClientClosed() {
+			return errors.New("the group client was closed")
+		}
+		m.logErrors(fetches)
+		if fetches.NumRecords() > 0 {
+			if err := m.transact(ctx, fetches); err != nil {
+				return err
+			}
+		} else {
+			// Mail ends a poll at once. From a poll to AllowRebalance nothing
+			// is assigned or revoked, so what the mail says is still true.
+			for _, fn := range m.mail.take() {
+				fn()
+			}
+			m.session.AllowRebalance()
+		}
+		m.report()
+	}
+	return nil
+}
+
+// stop leaves the group, so that the others take over at once, and waits for
+// all that this member started.
+func (m *member) stop(cancel context.CancelFunc) {
+	cancel()
+	m.session.CloseAllowingRebalance()
+	for _, o := range m.owned {
+		m.drop(o)
+	}
+	m.tasks.Wait()
+	m.side.Close()
+}
+
+func (m *member) poll(ctx context.Context, until time.Time) kgo.Fetches {
+	var cancel context.CancelFunc
+	if until.IsZero() {
+		ctx, cancel = context.WithCancel(ctx)
+	} else {
+		ctx, cancel = context.WithDeadline(ctx, until)
+	}
+	defer cancel()
+	m.mail.sleeping(cancel)
+	return m.session.PollRecords(ctx, maxPoll)
+}
+
+// transact steps all that one poll returned and commits the effects with the
+// offsets. Whatever goes wrong, the partitions are as before and the records
+// are read again; the error says that only a new member helps.
+func (m *member) transact(ctx context.Context, fetches kgo.Fetches) error {
+	if err := m.session.Begin(); err != nil {
+		m.session.AllowRebalance()
+		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	touched, rejected, err := m.step(fetches)
+	var sent produced
+	if err == nil {
+		err = m.produce(touched, rejected, &sent)
+	}
+	// Before the end: a member that was kicked meanwhile would wait in it.
+	m.session.AllowRebalance()
+	try := kgo.TryCommit
+	if err != nil {
+		m.log.Error("the batch is taken back", "err", err)
+		try = kgo.TryAbort
+	}
+	// Shutdown must not cut the end short: an open transaction stops the next owner.
+	committed, endErr := m.session.End(context.WithoutCancel(ctx), try)
+	if committed && sent.err() != nil {
+		// Flushed with a failed record, the client cannot have committed.
+		panic(fmt.Sprintf("consume: transaction committed without a record: %v", sent.err()))
+	}
+	m.metrics.transaction(ctx, committed)
+	for _, o := range touched {
+		if committed {
+			o.commit()
+		} else {
+			o.takeBack()
+		}
+	}
+	gap := endGap
+	if !committed {
+		gap = abortGap
+		m.log.Warn("a transaction was not committed; its records are read again", "err", errors.Join(endErr, sent.err()))
+	}
+	_ = wait(ctx, gap) // an end of ctx is seen by the loop
+	return nil
+}
+
+// step hands the records to their partitions.
+func (m *member) step(fetches kgo.Fetches) (touched []*owned, rejected []*kgo.Record, err error) {
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		o := m.owned[p.Partition]
+		if len(p.Records) == 0 || err != nil {
+			return
+		}
+		if o == nil || !o.ready {
+			err = fmt.Errorf("%d records of partition %d were read, which is not ready", len(p.Records), p.Partition)
+			return
+		}
+		if o.touch() {
+			touched = append(touched, o)
+		}
+		for _, rec := range p.Records {
+			o.step(rec, m.cfg.Skip, func(rec *kgo.Record, reason error) {
+				m.log.Warn("record rejected", "topic", rec.Topic, "partition", rec.Partition, "offset", rec.Offset, "err", reason)
+				m.metrics.deadLetter(rec.Topic)
+				rejected = append(rejected, deadLetter(m.cfg.DeadLetters.Name, m.partitions, rec, reason))
+			})
+		}
+		o.end = max(p.HighWatermark, o.next)
+	})
+	return touched, rejected, err
+}
+
+// produced remembers the first record of a transaction that failed.
+type produced struct {
+	mu    sync.Mutex
+	first error
+}
+
+func (p *produced) done(rec *kgo.Record, err error) {
+	if err == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.first == nil {
+		p.first = fmt.Errorf("produce to %s partition %d: %w", rec.Topic, rec.Partition, err)
+	}
+}
+
+func (p *produced) err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.first
+}
+
+// produce sends the effects of the whole batch; the transaction's end waits for them.
+func (m *member) produce(touched []*owned, records []*kgo.Record, sent *produced) error {
+	for _, o := range touched {
+		from := len(records)
+		records = o.Effects(records)
+		for _, rec := range records[from:] {
+			if m.isState(rec.Topic) {
+				rec.Key = append([]byte(m.cfg.KeyPrefix), rec.Key...)
+			}
+		}
+		position, err := o.position(m.cfg.State[0].Name, m.cfg.KeyPrefix)
+		if err != nil {
+			return err
+		}
+		records = append(records, position)
+	}
+	for _, rec := range records {
+		m.session.Produce(context.Background(), rec, sent.done)
+	}
+	return nil
+}
+
+func (m *member) isState(name string) bool {
+	for _, t := range m.cfg.State {
+		if t.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// sendTicks sends what is due and returns when the next will be, or zero.
+func (m *member) sendTicks(ctx context.Context) (next time.Time) {
+	now := time.Now()
+	for _, o := range m.owned {
+		if !o.ready {
+			continue
+		}
+		due, wanted := o.Due()
+		at, ok := o.tick.at(due, wanted)
+		switch {
+		case !ok:
+		case at.After(now):
+			if next.IsZero() || at.Before(next) {
+				next = at
+			}
+		default:
+			m.sendTick(ctx, o, now)
+		}
+	}
+	return next
+}
+
+func (m *member) sendTick(ctx context.Context, o *owned, now time.Time) {
+	m.ticks++
+	id := tickID(m.id, m.ticks)
+	o.tick.send(id, now)
+	m.side.Produce(ctx, tickRecord(m.cfg.Log.Name, o.id, id), func(_ *kgo.Record, err error) {
+		if err != nil {
+			m.mail.post(func() { o.tick.failed(id) })
+		}
+	})
+}
+
+// assign takes new partitions; "assigned what I hold" means drop and restore.
+func (m *member) assign(ids []int32) {
+	for _, id := range ids {
+		if o := m.owned[id]; o != nil {
+			m.drop(o)
+		}
+		m.take(id)
+	}
+	m.report()
+}
+
+func (m *member) take(id int32) {
+	ctx, cancel := context.WithCancel(context.Background())
+	o := &owned{
+		Partition: m.cfg.Open(id, m.partitions), id: id, cancel: cancel,
+		settingsNext: map[string]int64{},
+	}
+	m.owned[id] = o
+	begun := time.Now()
+	m.tasks.Go(func() {
+		err := m.restore(ctx, o)
+		m.mail.post(func() { m.restored(o, begun, err) })
+	})
+}
+
+// restored lets a partition go on, if it is still ours.
+func (m *member) restored(o *owned, begun time.Time, err error) {
+	if m.owned[o.id] != o {
+		return
+	}
+	if err != nil {
+		m.log.Error("restore failed; the partition waits and is tried again", "partition", o.id, "err", err)
+		m.drop(o)
+		waiting := &owned{Partition: closed{}, id: o.id, cancel: func() {}}
+		m.owned[o.id] = waiting
+		m.tasks.Go(func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			waiting.cancel = cancel
+			_ = wait(ctx, restoreAgain)
+			m.mail.post(func() {
+				if m.owned[o.id] == waiting {
+					m.take(o.id)
+				}
+			})
+		})
+		return
+	}
+	m.log.Info("partition restored", "partition", o.id, "offset", o.next, "took", time.Since(begun))
+	part := map[string][]int32{m.cfg.Log.Name: {o.id}}
+	cl := m.session.Client()
+	if o.next > 0 {
+		cl.SetOffsets(map[string]map[int32]kgo.EpochOffset{m.cfg.Log.Name: {o.id: {Epoch: -1, Offset: o.next}}})
+	}
+	follow := map[string]map[int32]kgo.Offset{}
+	for _, t := range m.cfg.Settings {
+		follow[t.Name] = map[int32]kgo.Offset{o.id: kgo.NewOffset().At(o.settingsNext[t.Name])}
+	}
+	m.side.AddConsumePartitions(follow)
+	o.ready = true
+	cl.ResumeFetchPartitions(part)
+	m.report()
+}
+
+// release gives partitions up. End re-arms the session's hooks, also where no
+// transaction is open: until it is called, later revokes are swallowed.
+func (m *member) release(how string, ids []int32) {
+	for _, id := range ids {
+		if o := m.owned[id]; o != nil {
+			m.drop(o)
+		}
+	}
+	m.log.Info("partitions "+how, "partitions", ids)
+	if _, err := m.session.End(context.Background(), kgo.TryAbort); err != nil {
+		m.log.Warn("end after a revoke", "err", err)
+	}
+	m.report()
+}
+
+func (m *member) drop(o *owned) {
+	o.cancel()
+	remove := map[string][]int32{}
+	for _, t := range m.cfg.Settings {
+		remove[t.Name] = []int32{o.id}
+	}
+	m.side.RemoveConsumePartitions(remove)
+	o.Close()
+	delete(m.owned, o.id)
+}
+
+// follow reads the settings that come after the restore and brings them to the loop.
+func (m *member) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		fetches := m.side.PollFetches(ctx)
+		if fetches.IsClientClosed() {
+			return
+		}
+		m.logErrors(fetches)
+		if fetches.NumRecords() == 0 {
+			continue
+		}
+		m.mail.post(func() {
+			for rec := range fetches.RecordsAll() {
+				m.setting(rec)
+			}
+		})
+	}
+}
+
+func (m *member) setting(rec *kgo.Record) {
+	o := m.owned[rec.Partition]
+	if o == nil || !o.ready || rec.Offset < o.settingsNext[rec.Topic] {
+		return
+	}
+	o.settingsNext[rec.Topic] = rec.Offset + 1
+	if err := o.Setting(rec); err != nil {
+		m.badSetting(rec, err)
+	}
+}
+
+func (m *member) badSetting(rec *kgo.Record, err error) {
+	m.log.Error("a setting cannot be read; the old one stays", "topic", rec.Topic, "partition", rec.Partition, "offset", rec.Offset, "err", err)
+	m.metrics.deadLetter(rec.Topic)
+}
+
+func (m *member) logErrors(fetches kgo.Fetches) {
+	fetches.EachError(func(t string, p int32, err error) {
+		if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+			m.log.Warn("fetch", "topic", t, "partition", p, "err", err)
+		}
+	})
+}
+
+// report tells the outside whether the member does its work.
+func (m *member) report() {
+	var why string
+	if _, generation := m.session.Client().GroupMetadata(); generation < 0 {
+		why = "not in the group"
+	}
+	lags := make(map[int32]int64, len(m.owned))
+	for id, o := range m.owned {
+		if !o.ready {
+			why = fmt.Sprintf("partition %d is being restored", id)
+			continue
+		}
+		lags[id] = max(0, o.end-o.next)
+	}
+	m.metrics.lag(m.id, lags)
+	if why == "" {
+		m.status.Store(nil)
+	} else {
+		m.status.Store(&why)
+	}
+}
+
+// closed stands for a partition that could not be restored.
+type closed struct{ Partition }
+
+func (closed) Close() {}
+
+// quiet leaves out the client's lines about each transaction.
+type quiet struct{ kgo.Logger }
+
+func (q quiet) Level() kgo.LogLevel { return kgo.LogLevelWarn }
+
+func names(topics []topic.Topic) []string {
+	out := make([]string, len(topics))
+	for i, t := range topics {
+		out[i] = t.Name
+	}
+	return out
+}

@@ -1,0 +1,5 @@
+//go:build !synctests
+
+package kafkatest
+
+const swappedMutexes = false
