@@ -179,7 +179,7 @@ func checkRestore(t *testing.T, data []byte) {
 // from restored parts is what was derived on the way, and a life restored
 // after each step has the same effects as an undisturbed one.
 func TestSnapshotAnywhere(t *testing.T) {
-	histories(t, 150, func(t *testing.T, data []byte) {
+	histories(t, 60, func(t *testing.T, data []byte) {
 		checkRestore(t, data)
 		var whole, broken []string
 		play(data, func(_ *driver, _ Input, effects []Effect) { whole = append(whole, said(effects)...) })
@@ -259,12 +259,12 @@ func checkUndo(t *testing.T, data []byte) {
 // Proves that three records undone leave no trace, neither in the parts nor in
 // what is derived from them.
 func TestUndo(t *testing.T) {
-	histories(t, 150, checkUndo)
+	histories(t, 60, checkUndo)
 }
 
 // Proves that the same record twice has one effect: the second changes nothing.
 func TestTwiceIsOnce(t *testing.T) {
-	histories(t, 150, func(t *testing.T, data []byte) {
+	histories(t, 60, func(t *testing.T, data []byte) {
 		play(data, func(d *driver, in Input, _ []Effect) {
 			switch in.(type) {
 			case Notified, Ended, Renewed:
@@ -431,7 +431,7 @@ func checkPromises(t *testing.T, data []byte) {
 // attempt of a mail at a time, none after it was settled, all with one
 // Message-ID; nothing that waits for ever.
 func TestPromises(t *testing.T) {
-	histories(t, 400, checkPromises)
+	histories(t, 200, checkPromises)
 }
 
 // Proves the same of whatever bytes the fuzzer finds.
@@ -439,7 +439,7 @@ func FuzzLife(f *testing.F) {
 	f.Add([]byte{0, 0x24, 6, 16, 0, 0, 0x34, 6, 16, 0})
 	f.Add([]byte{0, 0x24, 6, 0xd0, 6, 0xd0, 1, 0x3c, 7, 7, 18, 3, 200})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) > 2000 {
+		if len(data) > 600 {
 			return
 		}
 		checkPromises(t, data)
