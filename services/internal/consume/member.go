@@ -363,48 +363,42 @@ func (m *member) assign(ids []int32) {
 		if o := m.owned[id]; o != nil {
 			m.drop(o)
 		}
-		m.take(id)
+		m.take(id, nil)
 	}
 	m.report()
 }
 
-func (m *member) take(id int32) {
+// take makes an empty partition and begins its restore, after a pause when the
+// last one failed with failure.
+func (m *member) take(id int32, failure error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	o := &owned{
-		Partition: m.cfg.Open(id, m.partitions), id: id, cancel: cancel,
+		Partition: m.cfg.Open(id, m.partitions), id: id, cancel: cancel, failure: failure,
 		settingsNext: map[string]int64{},
 	}
 	m.owned[id] = o
-	begun := time.Now()
 	m.tasks.Go(func() {
+		if failure != nil && wait(ctx, restoreAgain) != nil {
+			return
+		}
+		begun := time.Now()
 		err := m.restore(ctx, o)
-		m.mail.post(func() { m.restored(o, begun, err) })
+		m.mail.post(func() { m.restored(o, time.Since(begun), err) })
 	})
 }
 
 // restored lets a partition go on, if it is still ours.
-func (m *member) restored(o *owned, begun time.Time, err error) {
+func (m *member) restored(o *owned, took time.Duration, err error) {
 	if m.owned[o.id] != o {
 		return
 	}
 	if err != nil {
 		m.log.Error("restore failed; the partition waits and is tried again", "partition", o.id, "err", err)
 		m.drop(o)
-		waiting := &owned{Partition: closed{}, id: o.id, cancel: func() {}}
-		m.owned[o.id] = waiting
-		m.tasks.Go(func() {
-			ctx, cancel := context.WithCancel(context.Background())
-			waiting.cancel = cancel
-			_ = wait(ctx, restoreAgain)
-			m.mail.post(func() {
-				if m.owned[o.id] == waiting {
-					m.take(o.id)
-				}
-			})
-		})
+		m.take(o.id, err)
 		return
 	}
-	m.log.Info("partition restored", "partition", o.id, "offset", o.next, "took", time.Since(begun))
+	m.log.Info("partition restored", "partition", o.id, "offset", o.next, "took", took)
 	part := map[string][]int32{m.cfg.Log.Name: {o.id}}
 	cl := m.session.Client()
 	if o.next > 0 {
@@ -499,6 +493,9 @@ func (m *member) report() {
 	for id, o := range m.owned {
 		if !o.ready {
 			why = fmt.Sprintf("partition %d is being restored", id)
+			if o.failure != nil {
+				why = fmt.Sprintf("partition %d cannot be restored: %v", id, o.failure)
+			}
 			continue
 		}
 		lags[id] = max(0, o.end-o.next)
@@ -510,11 +507,6 @@ func (m *member) report() {
 		m.status.Store(&why)
 	}
 }
-
-// closed stands for a partition that could not be restored.
-type closed struct{ Partition }
-
-func (closed) Close() {}
 
 // quiet leaves out the client's lines about each transaction.
 type quiet struct{ kgo.Logger }

@@ -21,6 +21,8 @@ type owned struct {
 	id     int32
 	ready  bool
 	cancel context.CancelFunc // ends a restore that is no longer wanted
+	// failure is why the restore before this one failed.
+	failure error
 
 	cursor
 	before  cursor // as it was before the transaction under way
