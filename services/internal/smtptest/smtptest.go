@@ -57,8 +57,8 @@ type Reply struct {
 	After time.Duration
 	// Drop closes the connection then.
 	Drop bool
-	// Lose throws a message away at Dot that the server would have kept;
-	// it goes without saying for replies other than 2xx.
+	// Lose throws a message away at Dot that the server would have kept, as
+	// it keeps all that it does not refuse with 4xx or 5xx.
 	Lose bool
 }
 
@@ -353,7 +353,8 @@ func (c *conn) content() error {
 			reply = *r
 		}
 	}
-	if !reply.Lose && (reply.Text == "" || reply.Text[0] == '2') {
+	refused := strings.HasPrefix(reply.Text, "4") || strings.HasPrefix(reply.Text, "5")
+	if !reply.Lose && !refused {
 		c.server.mu.Lock()
 		c.server.messages = append(c.server.messages, m)
 		c.server.mu.Unlock()
