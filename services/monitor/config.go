@@ -41,8 +41,7 @@ type Config struct {
 	DataCenter string `name:"datacenter" env:"EEN_AGENT_DATACENTER" help:"Watch only the devices of this data centre (as their archivers stamp it); all if empty."`
 	Members    int    `name:"monitor.members" default:"1" help:"Members of the consumer group in this process: more share its partitions among more processors."`
 	Group      string `name:"monitor.group" default:"tocsin-monitor" help:"Consumer group; the data centre is added to it."`
-	// Instance names this process, stable over restarts.
-	Instance string `name:"monitor.instance" default:"${hostname}" help:"Name of this process among the monitors, the same after a restart and of no other monitor."`
+	Instance   string `name:"monitor.instance" help:"Name of this process among the monitors: the same after a restart, and no other's. The host's name if empty."`
 	// ExpectedRate says what is normal, for the metric beside the interrupts.
 	ExpectedRate float64 `name:"monitor.expected-rate" default:"0.26" help:"Events that a device is expected to send a minute, for the metric that shows falling behind."`
 }

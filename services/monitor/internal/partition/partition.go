@@ -43,9 +43,9 @@ type Options struct {
 
 // Observer is told what came of a partition, by the loop that owns it.
 type Observer interface {
-	// Committed: what the transaction saw and told, and what there is now. It
-	// must not keep told.
-	Committed(partition int32, c *Counts, told []Notification, devices, holds int)
+	// Committed: the transaction that began to be stepped at begun saw and told
+	// this, and so much there is now. It must not keep counts and told.
+	Committed(partition int32, begun time.Time, counts *Counts, told []Notification, devices, holds int)
 	// Closed: the partition is owned elsewhere now.
 	Closed(partition int32)
 }
@@ -55,7 +55,10 @@ type Partition struct {
 	opts               Options
 	number, partitions int32
 	table              *Table
-	spans              []openSpan // of the effects that are not committed yet
+
+	// Of the transaction under way:
+	begun time.Time // zero when there is none
+	spans []openSpan
 }
 
 // Open makes an empty partition, number of so many. The topic of notifications
@@ -80,7 +83,12 @@ func (p *Partition) Setting(rec *kgo.Record) error {
 }
 
 // Advance fires what is due (rule T3).
-func (p *Partition) Advance(clock time.Time) { p.table.Advance(clock.UnixMilli()) }
+func (p *Partition) Advance(clock time.Time) {
+	if p.begun.IsZero() {
+		p.begun = time.Now() // for the measure of delays, not for a decision
+	}
+	p.table.Advance(clock.UnixMilli())
+}
 
 // Tick has nothing to do: Advance did it.
 func (p *Partition) Tick(time.Time) {}
@@ -199,9 +207,10 @@ func (p *Partition) Commit() {
 	}
 	p.spans = p.spans[:0]
 	if p.opts.Observe != nil {
-		p.opts.Observe.Committed(p.number, p.table.Counts(), p.table.Notifications(), p.table.Devices(), p.table.Holds())
+		p.opts.Observe.Committed(p.number, p.begun, p.table.Counts(), p.table.Notifications(), p.table.Devices(), p.table.Holds())
 	}
 	p.table.Commit()
+	p.begun = time.Time{}
 }
 
 // Abort takes back every step since the last Commit.
@@ -209,6 +218,7 @@ func (p *Partition) Abort() {
 	// Spans that never end are never exported.
 	p.spans = p.spans[:0]
 	p.table.Abort()
+	p.begun = time.Time{}
 }
 
 // Close says that the partition is owned elsewhere now.
