@@ -50,7 +50,7 @@ func (b *built) build() {
 	if b.dir, b.err = os.MkdirTemp("", "tocsin-bin-"); b.err != nil {
 		return
 	}
-	cmd := exec.Command("go", "build", "-o", b.dir+string(filepath.Separator), "./cmd/...")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", b.dir+string(filepath.Separator), "./cmd/...")
 	cmd.Dir = filepath.Join(Root(), "services")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		b.err = fmt.Errorf("build the binaries: %w\n%s", err, out)

@@ -17,22 +17,23 @@ import (
 )
 
 // Camera is a network camera: an MJPEG stream over HTTP on loopback, 320x240
-// at ten frames a second, as Motion's netcam_url takes it. It shows a still
-// picture, or a block that moves across it. It can be unplugged and plugged in
-// again at the same address.
+// at ten frames a second, as Motion's netcam_url takes it. It shows an empty wall,
+// or a block that moves across it. It can be unplugged and plugged in again at
+// the same address.
 type Camera struct {
 	URL string
 
 	t       testing.TB
 	address string
 	moving  atomic.Bool
+	watched atomic.Int64
 
 	mu     sync.Mutex
 	server *http.Server // nil while unplugged
 	served chan struct{}
 }
 
-// StartCamera starts a camera that shows a still picture.
+// StartCamera starts a camera that shows an empty wall.
 func StartCamera(t testing.TB) *Camera {
 	t.Helper()
 	address := FreeAddress(t)
@@ -42,8 +43,11 @@ func StartCamera(t testing.TB) *Camera {
 	return c
 }
 
-// Move lets the block move, or stand still.
+// Move shows the moving block, or the wall alone.
 func (c *Camera) Move(on bool) { c.moving.Store(on) }
+
+// Watched says whether somebody reads the stream now.
+func (c *Camera) Watched() bool { return c.watched.Load() > 0 }
 
 // Plug makes the camera answer.
 func (c *Camera) Plug() {
@@ -83,14 +87,13 @@ const boundary = "frame"
 
 // stream writes parts with a Content-Length each, which Motion insists on.
 func (c *Camera) stream(w http.ResponseWriter, r *http.Request) {
+	c.watched.Add(1)
+	defer c.watched.Add(-1)
 	w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary="+boundary)
 	frames := time.NewTicker(100 * time.Millisecond)
 	defer frames.Stop()
-	for step := 0; ; {
-		if c.moving.Load() {
-			step++
-		}
-		frame := picture(step)
+	for step := 0; ; step++ {
+		frame := picture(c.moving.Load(), step)
 		if _, err := fmt.Fprintf(w, "--%s\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", boundary, len(frame), frame); err != nil {
 			return // unplugged, or Motion went away
 		}
@@ -105,12 +108,14 @@ func (c *Camera) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// picture is a grey wall with a white block on it, whose place depends on step.
-func picture(step int) []byte {
-	img := image.NewGray(image.Rect(0, 0, 320, 240))
+// picture is a grey wall, and a white block before it whose place depends on step.
+func picture(block bool, step int) []byte {
+	img := image.NewRGBA(image.Rect(0, 0, 320, 240))
 	draw.Draw(img, img.Bounds(), image.NewUniform(color.Gray{Y: 70}), image.Point{}, draw.Src)
-	block := image.Rect(0, 0, 80, 80).Add(image.Pt(step*23%240, 40+step*17%120))
-	draw.Draw(img, block, image.NewUniform(color.Gray{Y: 230}), image.Point{}, draw.Src)
+	if block {
+		at := image.Rect(0, 0, 80, 80).Add(image.Pt(step*23%240, 40+step*17%120))
+		draw.Draw(img, at, image.NewUniform(color.Gray{Y: 230}), image.Point{}, draw.Src)
+	}
 	var out bytes.Buffer
 	if err := jpeg.Encode(&out, img, &jpeg.Options{Quality: 85}); err != nil {
 		panic(err) // a buffer takes everything, and the size is fixed

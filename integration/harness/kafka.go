@@ -59,12 +59,7 @@ func StartKafka(t testing.TB) *Kafka {
 	for try := 1; ; try++ {
 		k, err := startKafka(t, image)
 		if err == nil {
-			took := Eventually(t, time.Minute, "Apache Kafka takes and gives a record", func() error {
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				defer cancel()
-				return k.probe(ctx)
-			})
-			t.Logf("Apache Kafka on %s, ready %v after its container started", k.Address, took.Round(time.Millisecond))
+			k.ready()
 			return k
 		}
 		// Somebody else may have taken the port meanwhile.
@@ -73,6 +68,34 @@ func StartKafka(t testing.TB) *Kafka {
 		}
 		t.Logf("start Apache Kafka, attempt %d: %v", try, err)
 	}
+}
+
+// Kill is kill -9; Start starts the same broker again, with what it has stored.
+func (k *Kafka) Kill() {
+	k.t.Helper()
+	at := time.Duration(0)
+	if err := k.Container.Stop(k.t.Context(), &at); err != nil {
+		k.t.Fatalf("kill Apache Kafka: %v", err)
+	}
+}
+
+// Start starts a killed broker and returns when it works again.
+func (k *Kafka) Start() {
+	k.t.Helper()
+	if err := k.Container.Start(k.t.Context()); err != nil {
+		k.t.Fatalf("start Apache Kafka again: %v", err)
+	}
+	k.ready()
+}
+
+func (k *Kafka) ready() {
+	k.t.Helper()
+	took := Eventually(k.t, time.Minute, "Apache Kafka takes and gives a record", func() error {
+		ctx, cancel := context.WithTimeout(k.t.Context(), 5*time.Second)
+		defer cancel()
+		return k.probe(ctx)
+	})
+	k.t.Logf("Apache Kafka on %s works %v after its container started", k.Address, took.Round(time.Millisecond))
 }
 
 func startKafka(t testing.TB, image string) (*Kafka, error) {

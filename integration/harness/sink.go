@@ -17,7 +17,8 @@ import (
 	"github.com/emersion/go-smtp"
 )
 
-// Sink is a mail server that takes everything and keeps it.
+// Sink is a mail server that takes everything and keeps it. It can be stopped
+// and started again at the same address.
 type Sink struct {
 	Host string
 	Port int
@@ -25,6 +26,9 @@ type Sink struct {
 	t     testing.TB
 	mu    sync.Mutex
 	mails []Mail
+
+	server *smtp.Server // nil while stopped
+	served chan error
 }
 
 // Mail is one message as a person would see it, and when it came.
@@ -45,20 +49,9 @@ func (m Mail) String() string {
 func StartSink(t testing.TB) *Sink {
 	t.Helper()
 	s := &Sink{Host: "127.0.0.1", Port: FreePort(t), t: t}
-	ln, err := net.Listen("tcp", fmt.Sprintf("%s:%d", s.Host, s.Port))
-	if err != nil {
-		t.Fatalf("start the mail server: %v", err)
-	}
-	server := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return &session{sink: s}, nil }))
-	server.Domain = "sink.test"
-	server.EnableSMTPUTF8 = true
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(ln) }()
+	s.Start()
 	t.Cleanup(func() {
-		server.Close()
-		if err := <-done; err != nil && !errors.Is(err, smtp.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			t.Errorf("mail server: %v", err)
-		}
+		s.Stop()
 		if t.Failed() {
 			for _, m := range s.Mails() {
 				t.Logf("---- mail %v\n%s", m, m.Text)
@@ -66,6 +59,38 @@ func StartSink(t testing.TB) *Sink {
 		}
 	})
 	return s
+}
+
+// Flags are the gateway's, for this relay.
+func (s *Sink) Flags() []string {
+	return []string{"--smtp.host", s.Host, "--smtp.port", fmt.Sprint(s.Port), "--smtp.tls", "none"}
+}
+
+// Start makes it answer. It must not be running.
+func (s *Sink) Start() {
+	s.t.Helper()
+	ln, err := net.Listen("tcp", fmt.Sprintf("%s:%d", s.Host, s.Port))
+	if err != nil {
+		s.t.Fatalf("start the mail server: %v", err)
+	}
+	server := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return &session{sink: s}, nil }))
+	server.Domain = "sink.test"
+	server.EnableSMTPUTF8 = true
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	s.server, s.served = server, served
+}
+
+// Stop closes all connections and refuses new ones.
+func (s *Sink) Stop() {
+	if s.server == nil {
+		return
+	}
+	s.server.Close()
+	if err := <-s.served; err != nil && !errors.Is(err, smtp.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+		s.t.Errorf("mail server: %v", err)
+	}
+	s.server = nil
 }
 
 // Mails are those that came so far, in order.
