@@ -142,8 +142,8 @@ func (g *Group) Go(name string, run func(context.Context) error) {
 
 // Defer has something taken down after all services have stopped, in the
 // reverse order of Serve and Defer.
-func (g *Group) Defer(name string, close func(context.Context) error) {
-	g.stack.Push(name, close)
+func (g *Group) Defer(name string, down func(context.Context) error) {
+	g.stack.Push(name, down)
 }
 
 // Ready is nil when every service is; else it says which waits for what. It

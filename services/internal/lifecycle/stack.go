@@ -18,13 +18,13 @@ const closeTimeout = 10 * time.Second
 type Stack struct{ items []item }
 
 type item struct {
-	name  string
-	close func(context.Context) error
+	name string
+	down func(context.Context) error
 }
 
-// Push puts something on top. The context that close gets ends after 10 s.
-func (s *Stack) Push(name string, close func(context.Context) error) {
-	s.items = append(s.items, item{name, close})
+// Push puts something on top. The context that down gets ends after 10 s.
+func (s *Stack) Push(name string, down func(context.Context) error) {
+	s.items = append(s.items, item{name, down})
 }
 
 // Close takes everything down, whatever fails on the way, and leaves the stack
@@ -45,5 +45,5 @@ func (s *Stack) Close(log *slog.Logger) error {
 func closeOne(it item) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	return it.close(ctx)
+	return it.down(ctx)
 }
