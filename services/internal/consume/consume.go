@@ -65,6 +65,16 @@ type Partition interface {
 	Close()
 }
 
+// Timekeeper is a Partition that promises something in real time, such as a
+// lease, and so has to know how the log's clock stands to the local one.
+type Timekeeper interface {
+	// Anchor says that the log's clock read log no earlier than the local clock
+	// read local. It is called each time the member has read a tick of its own,
+	// before Tick: log is the tick's append time, local is when it was sent. An
+	// Abort does not take it back.
+	Anchor(log, local time.Time)
+}
+
 // Config says what to consume and how.
 type Config struct {
 	// Group is the consumer group's name.

@@ -62,7 +62,9 @@ func (o *owned) step(rec *kgo.Record, skip func(*kgo.Record) bool, reject func(*
 	o.Advance(o.clock)
 	switch {
 	case isTick(rec):
-		o.tick.got(rec)
+		if t, ok := o.Partition.(Timekeeper); o.tick.got(rec) && ok {
+			t.Anchor(rec.Timestamp, o.tick.readSent)
+		}
 		o.Tick(o.clock)
 	case skip != nil && skip(rec):
 	default:
@@ -83,7 +85,7 @@ func (o *owned) takeBack() {
 	// A tick sent since is on its way whatever became of the transaction, and
 	// one that was read will be read again.
 	o.touched, o.cursor = false, o.before
-	o.Abort()
+
 }
 
 // position is the record that lets the next owner go on from here.

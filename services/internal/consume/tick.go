@@ -64,12 +64,13 @@ func (t *ticker) failed(id string) {
 	}
 }
 
-// got takes a tick read from the log, whoever sent it.
-func (t *ticker) got(rec *kgo.Record) {
+// got takes a tick read from the log, whoever sent it; true is our own in flight.
+func (t *ticker) got(rec *kgo.Record) bool {
 	if t.inFlight == "" || kafka.Header(rec, kafka.HeaderPublisher) != t.inFlight {
-		return
+		return false
 	}
 	t.inFlight, t.read, t.appended, t.readSent = "", true, rec.Timestamp, t.sent
+	return true
 }
 
 func isTick(rec *kgo.Record) bool {
