@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -25,8 +26,9 @@ import (
 const hold = 300 * time.Second
 
 // fakeMachine is the smallest machine that has all the runtime asks for: a
-// record "arm" sets its key's deadline, "disarm" takes it away, at the deadline
-// one effect goes out. Values in the state topic are deadlines in ms, 0 is none.
+// record "arm" sets its key's deadline, "more" puts it off by 10 s (so that it
+// shows when a record is stepped twice), "disarm" takes it away, at the
+// deadline one effect goes out. Values in the state topic are deadlines in ms, 0 is none.
 type fakeMachine struct {
 	c         *kafkatest.Cluster
 	partition int32
@@ -83,6 +85,8 @@ func (f *fakeMachine) Handle(rec *kgo.Record, clock time.Time) error {
 	switch string(rec.Value) {
 	case "arm":
 		f.set(string(rec.Key), clock.Add(f.hold))
+	case "more":
+		f.set(string(rec.Key), f.deadlines[string(rec.Key)].Add(10*time.Second))
 	case "disarm":
 		f.set(string(rec.Key), time.Time{})
 	default:
@@ -277,31 +281,67 @@ func TestAbortTakesEverythingBack(t *testing.T) {
 		armed := time.Now()
 		send(t, c.Client(t), c.Topics.ETags.Name, 0, "acme/cam-1", "arm")
 		time.Sleep(hold - 10*time.Second)
-		var refused atomic.Int32
-		c.ControlKey(int16(kmsg.TxnOffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
-			r := req.(*kmsg.TxnOffsetCommitRequest)
-			if refused.Add(1) > 3 {
-				return nil, nil, false
-			}
-			c.KeepControl()
-			resp := r.ResponseKind().(*kmsg.TxnOffsetCommitResponse)
-			for _, rt := range r.Topics {
-				t := kmsg.NewTxnOffsetCommitResponseTopic()
-				t.Topic = rt.Topic
-				for _, rp := range rt.Partitions {
-					p := kmsg.NewTxnOffsetCommitResponseTopicPartition()
-					p.Partition, p.ErrorCode = rp.Partition, kerr.IllegalGeneration.Code
-					t.Partitions = append(t.Partitions, p)
-				}
-				resp.Topics = append(resp.Topics, t)
-			}
-			return resp, nil, true
-		})
+		refused := refuseCommits(c, 3)
+		send(t, c.Client(t), c.Topics.ETags.Name, 0, "acme/cam-1", "more")
+		time.Sleep(5 * time.Second)
 		time.Sleep(20 * time.Second)
 		if refused.Load() < 3 {
 			t.Fatalf("only %d commits were refused: nothing was tried", refused.Load())
 		}
-		want := []string{fmt.Sprintf("acme/cam-1@%d", armed.Add(hold).UnixMilli())}
+		want := []string{fmt.Sprintf("acme/cam-1@%d", armed.Add(hold+10*time.Second).UnixMilli())}
+		if diff := cmp.Diff(want, values(committed(t, c, c.Topics.Notifications.Name))); diff != "" {
+			t.Fatalf("effects (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// refuseCommits has the broker refuse the next n offset commits of transactions.
+func refuseCommits(c *kafkatest.Cluster, n int32) (refused *atomic.Int32) {
+	refused = new(atomic.Int32)
+	c.ControlKey(int16(kmsg.TxnOffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		if refused.Load() == n {
+			return nil, nil, false
+		}
+		refused.Add(1)
+		c.KeepControl()
+		r := req.(*kmsg.TxnOffsetCommitRequest)
+		resp := r.ResponseKind().(*kmsg.TxnOffsetCommitResponse)
+		for _, rt := range r.Topics {
+			t := kmsg.NewTxnOffsetCommitResponseTopic()
+			t.Topic = rt.Topic
+			for _, rp := range rt.Partitions {
+				p := kmsg.NewTxnOffsetCommitResponseTopicPartition()
+				p.Partition, p.ErrorCode = rp.Partition, kerr.IllegalGeneration.Code
+				t.Partitions = append(t.Partitions, p)
+			}
+			resp.Topics = append(resp.Topics, t)
+		}
+		return resp, nil, true
+	})
+	return refused
+}
+
+// When the group's offsets are lost, the log is not stepped again: what was
+// handled is in the state, also if the first transaction after it is aborted.
+func TestLostGroupOffsetRepeatsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := kafkatest.Virtual(t, 1)
+		cl := c.Client(t)
+		g, stop := start(t, c, config(c, "one"))
+		ready(t, g)
+		armed := time.Now()
+		send(t, cl, c.Topics.ETags.Name, 0, "acme/cam-1", "arm")
+		send(t, cl, c.Topics.ETags.Name, 0, "acme/cam-1", "more")
+		time.Sleep(time.Second)
+		stop()
+		if _, err := kadm.NewClient(cl).DeleteGroups(context.Background(), "machines"); err != nil {
+			t.Fatal(err)
+		}
+		refuseCommits(c, 1)
+		g, _ = start(t, c, config(c, "one"))
+		ready(t, g)
+		time.Sleep(time.Until(armed.Add(hold + 30*time.Second)))
+		want := []string{fmt.Sprintf("acme/cam-1@%d", armed.Add(hold+10*time.Second).UnixMilli())}
 		if diff := cmp.Diff(want, values(committed(t, c, c.Topics.Notifications.Name))); diff != "" {
 			t.Fatalf("effects (-want +got):\n%s", diff)
 		}

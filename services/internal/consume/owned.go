@@ -85,7 +85,7 @@ func (o *owned) takeBack() {
 	// A tick sent since is on its way whatever became of the transaction, and
 	// one that was read will be read again.
 	o.touched, o.cursor = false, o.before
-
+	o.Abort()
 }
 
 // position is the record that lets the next owner go on from here.

@@ -13,7 +13,7 @@ import (
 
 // Config says where Kafka is.
 type Config struct {
-	Brokers     []string `name:"brokers" default:"127.0.0.1:9092" help:"Kafka brokers, host:port, comma separated."`
+	Brokers     []string `name:"brokers" default:"${kafka_brokers=127.0.0.1:9092}" help:"Kafka brokers, host:port, comma separated."`
 	TopicPrefix string   `name:"topic-prefix" default:"tocsin." help:"What the names of all topics begin with."`
 }
 
