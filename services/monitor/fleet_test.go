@@ -99,7 +99,7 @@ func runTable(t *testing.T, table *partition.Table, lines []string, each func(i 
 // implementation of the rules says about fleets full of trouble, and that the
 // replay prints exactly what is due of it, in order.
 func TestOracle(t *testing.T) {
-	seeds, size := uint64(150), 600
+	seeds, size := uint64(60), 600
 	if testing.Short() {
 		seeds = 20
 	}

@@ -37,7 +37,7 @@ func readTold(t *testing.T, text []byte) []told {
 	return all
 }
 
-func unzip(t *testing.T, name string) []byte {
+func gunzip(t testing.TB, name string) []byte {
 	t.Helper()
 	f, err := os.Open(name)
 	if err != nil {
@@ -58,7 +58,7 @@ func unzip(t *testing.T, name string) []byte {
 // TestFleet proves that a recorded fleet with every kind of trouble gives what
 // an independent implementation of the rules says, and the same bytes again.
 func TestFleet(t *testing.T) {
-	events := unzip(t, "testdata/fleet-1.ndjson.gz")
+	events := gunzip(t, "testdata/fleet-1.ndjson.gz")
 	var first, second bytes.Buffer
 	for _, out := range []*bytes.Buffer{&first, &second} {
 		rec := Recording{Name: "fleet-1", Reader: bytes.NewReader(events)}
@@ -66,7 +66,7 @@ func TestFleet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := readTold(t, unzip(t, "testdata/fleet-1.notifications.ndjson.gz"))
+	want := readTold(t, gunzip(t, "testdata/fleet-1.notifications.ndjson.gz"))
 	if diff := cmp.Diff(want, readTold(t, first.Bytes())); diff != "" {
 		t.Errorf("notifications (-want +got):\n%s", diff)
 	}
