@@ -300,15 +300,19 @@ type withCommands struct {
 		SMTP relay `embed:"" prefix:"smtp."`
 	} `cmd:"" help:"All."`
 	Emit struct {
-		To string `name:"to" default:"x" help:"Where."`
+		To   string   `name:"to" default:"x" help:"Where."`
+		Both []string `name:"both" help:"Several here."`
 	} `cmd:"" help:"Send."`
+	Last struct {
+		Both string `name:"both" help:"One here."`
+	} `cmd:"" help:"Something else."`
 }
 
 // Proves that one file and one environment serve all commands of a program:
 // another command's settings are known, not validated and not applied.
 func TestCommands(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.yaml")
-	if err := os.WriteFile(path, []byte("hold: {offline: 9s}\nto: there\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("hold: {offline: 9s}\nto: there\nboth: [a, b]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("TOCSIN_SMTP_USERNAME", "lonely")
@@ -317,7 +321,7 @@ func TestCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ctx.Command() != "emit" || c.Emit.To != "there" {
+	if ctx.Command() != "emit" || c.Emit.To != "there" || len(c.Emit.Both) != 2 {
 		t.Errorf("command %q, to %q", ctx.Command(), c.Emit.To)
 	}
 	_, err = config.Program{Name: "test", Settings: &c}.Parse([]string{"up", "--config", path})

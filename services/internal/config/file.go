@@ -111,12 +111,12 @@ func (r *fileReader) group(node ast.Node, prefix string) {
 
 func (r *fileReader) pair(pair *ast.MappingValueNode, prefix string) {
 	name := prefix + pair.Key.GetToken().Value
-	flag, ok := r.known[name]
+	_, ok := r.known[name]
 	switch {
 	case aboutSettings(name):
 		r.fail(pair.Key, "%s cannot be set in a file", name)
 	case ok:
-		e, err := leaf(pair.Value, flag)
+		e, err := leaf(pair.Value)
 		if err != nil {
 			r.fail(pair.Key, "%s: %v", name, err)
 			return
@@ -161,14 +161,11 @@ func (r *fileReader) names() map[string]bool {
 }
 
 // leaf is the value of one setting.
-func leaf(node ast.Node, flag *kong.Flag) (entry, error) {
+func leaf(node ast.Node) (entry, error) {
 	seq, ok := node.(*ast.SequenceNode)
 	if !ok {
 		v, err := scalar(node)
 		return entry{values: []string{v}}, err
-	}
-	if !flag.IsSlice() {
-		return entry{}, errors.New("one value is expected, not a list")
 	}
 	e := entry{list: true}
 	for _, item := range seq.Values {

@@ -95,12 +95,17 @@ func checkEnvironment(environ []string, known map[string]*kong.Flag) error {
 }
 
 // tryAll parses what the file says for the flags in use, so that an error can
-// name the line.
+// name the line. A flag of a command that is not in use may have the same name
+// and another type, so nothing is said about those.
 func tryAll(file map[string]entry, active []*kong.Flag) error {
 	var errs []error
 	for _, f := range active {
 		e, ok := file[f.Name]
 		if !ok {
+			continue
+		}
+		if e.list && !f.IsSlice() {
+			errs = append(errs, &lineError{e.line, f.Name + ": one value is expected, not a list"})
 			continue
 		}
 		err := f.Parse(kong.Scan().PushTyped(e.text(f), kong.FlagValueToken), reflect.New(f.Target.Type()).Elem())
