@@ -232,8 +232,8 @@ func first(a *Agenda[string]) (time.Time, bool) {
 // Flying is how many attempts are under way.
 func (s *State) Flying() int { return s.flying }
 
-// Waiting is how many mails are not settled.
-func (s *State) Waiting() int { return len(s.mails) }
+// Mails is how many are not settled.
+func (s *State) Mails() int { return len(s.mails) }
 
 // Empty says that nothing is kept.
 func (s *State) Empty() bool {
