@@ -16,8 +16,10 @@ import (
 func itoa(i int) string { return strconv.Itoa(i) }
 
 // Document is settings on their way to a text, in the order of the contract.
+// It is never changed.
 type Document struct {
 	accounts []any
+	missing  []string
 }
 
 // Export is all settings of the accounts named, or of all; users copied from
@@ -31,6 +33,7 @@ func (b *Book) Export(accounts ...string) *Document {
 		o := b.accounts[id]
 		s := o[Key{id, KindAccount, id}]
 		if s == nil {
+			d.missing = append(d.missing, id)
 			continue
 		}
 		m := accountText(s)
@@ -52,6 +55,35 @@ func (b *Book) Export(accounts ...string) *Document {
 
 // Len is the number of accounts.
 func (d *Document) Len() int { return len(d.accounts) }
+
+// Missing are the accounts asked for that there are none of.
+func (d *Document) Missing() []string { return d.missing }
+
+// WithoutVersions is the document for another place or for keeping: applying
+// it is not refused because somebody wrote in between.
+func (d *Document) WithoutVersions() *Document {
+	var strip func(v any) any
+	strip = func(v any) any {
+		switch v := v.(type) {
+		case []any:
+			out := make([]any, len(v))
+			for i := range v {
+				out[i] = strip(v[i])
+			}
+			return out
+		case *text:
+			out := &text{}
+			for _, f := range *v {
+				if f.key != "version" {
+					out.set(f.key, strip(f.value))
+				}
+			}
+			return out
+		}
+		return v
+	}
+	return &Document{accounts: strip(d.accounts).([]any), missing: d.missing}
+}
 
 // YAML is the document as contract.md writes it.
 func (d *Document) YAML() []byte {

@@ -22,6 +22,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	settingsv1 "github.com/tocsin/tocsin/proto/gen/tocsin/settings/v1"
 )
 
@@ -136,6 +138,21 @@ func (b *Book) Commit(c *Change) {
 			b.put(k, s)
 		}
 	}
+}
+
+// Holds says whether everything a change writes is in the book as it wrote it.
+func (b *Book) Holds(c *Change) bool {
+	for _, k := range c.Removed {
+		if b.Get(k) != nil {
+			return false
+		}
+	}
+	for _, s := range c.Settings {
+		if k, _ := KeyOf(s); !proto.Equal(b.Get(k), s) {
+			return false
+		}
+	}
+	return true
 }
 
 func (b *Book) put(k Key, s *settingsv1.Setting) {
