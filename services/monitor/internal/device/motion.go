@@ -43,7 +43,7 @@ func Remembered(spans []Span, s Span) []Span {
 
 // motionStart is rules M1 to M3.
 func (m *machine) motionStart() {
-	in := m.in
+	in := &m.in
 	switch {
 	case in.Disabled:
 		m.count(MotionDisabled)

@@ -203,7 +203,7 @@ func (r Reason) String() string {
 // result that fails Check, are bugs of ours and panic.
 func (r Rules) Step(s State, in Input, effects []Effect) (State, []Effect) {
 	before := s
-	m := machine{Rules: r, State: s, in: &in, effects: effects}
+	m := machine{Rules: r, State: s, in: in, effects: effects}
 	if in.Corrected {
 		m.count(TimeCorrected)
 	}
@@ -232,7 +232,7 @@ func (r Rules) Step(s State, in Input, effects []Effect) (State, []Effect) {
 type machine struct {
 	Rules
 	State
-	in      *Input
+	in      Input
 	effects []Effect
 }
 

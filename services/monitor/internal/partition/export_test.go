@@ -21,7 +21,8 @@ func (t *Table) Everything() map[string][]byte {
 	return all
 }
 
-// Inside is all that a table has, in words, to compare two of them.
+// Inside is all that a table has, in words, to compare two of them. What must
+// never be is there as a key that no other table has.
 func (t *Table) Inside() map[string]string {
 	all := map[string]string{"clock": fmt.Sprint(t.clock), "holds": fmt.Sprint(t.queue.Len())}
 	pending := 0
@@ -41,6 +42,13 @@ func (t *Table) Inside() map[string]string {
 			key += " (not found)"
 		}
 		all[key] = fmt.Sprintf("%+v spans %v lag %d settings %+v", r.state, t.spans.get(r.spans), r.lag, t.sets.sets[r.settings])
+	}
+	heard := 0
+	for slot := range t.rows {
+		heard += t.rows[slot].heardOf()
+	}
+	if heard != t.devices {
+		all["devices"] = fmt.Sprintf("%d counted, %d there", t.devices, heard)
 	}
 	if pending != t.queue.Len() {
 		all["queue"] = fmt.Sprintf("%d deadlines for %d holds", t.queue.Len(), pending)

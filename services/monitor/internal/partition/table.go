@@ -31,6 +31,7 @@ type Table struct {
 	queue   *deadline.Queue
 	sets    settingSets
 	clock   int64 // at least 1
+	devices int   // rows that were heard of
 	lagging lags
 
 	// Since the last Commit or Abort.
@@ -42,6 +43,7 @@ type Table struct {
 	oldSpans      []device.Span
 	consumedGone  int
 	oldClock      int64
+	oldDevices    int
 
 	gone []gone
 
@@ -61,6 +63,14 @@ type row struct {
 	lag      int64
 	settings uint32
 	flags    flags
+}
+
+// heardOf is 1 for a device that sent something, 0 for one that was only set up.
+func (r *row) heardOf() int {
+	if r.state == (device.State{}) && r.spans.n == 0 {
+		return 0
+	}
+	return 1
 }
 
 type flags uint8
@@ -129,8 +139,8 @@ func NewTable(defaults device.Rules) *Table {
 	return t
 }
 
-// Devices is how many devices are known, by their events or settings.
-func (t *Table) Devices() int { return t.keys.len() }
+// Devices is how many devices were heard of.
+func (t *Table) Devices() int { return t.devices }
 
 // Holds is how many holds are pending.
 func (t *Table) Holds() int { return t.queue.Len() }
@@ -256,8 +266,8 @@ func (t *Table) step(slot int32, ev *eventv1.DeviceEvent, in device.Input) {
 func (t *Table) change(slot int32, ev *eventv1.DeviceEvent, before, next *device.State) int32 {
 	slot = t.known(slot, ev)
 	t.touch(slot)
+	t.setState(slot, next)
 	r := &t.rows[slot]
-	r.state = *next
 	if repeats(before, next) {
 		if r.lag == 0 && r.flags&isDirty == 0 {
 			r.lag = t.clock
@@ -325,9 +335,23 @@ func (t *Table) markDirty(slot int32) {
 func (t *Table) remember(slot int32, span device.Span) {
 	t.touchSpans(slot)
 	t.markDirty(slot)
+	list := t.list[:copy(t.list[:], t.spans.get(t.rows[slot].spans))]
+	t.setSpans(slot, device.Remembered(list, span))
+}
+
+// setState and setSpans keep count of the devices that were heard of.
+func (t *Table) setState(slot int32, s *device.State) {
 	r := &t.rows[slot]
-	list := t.list[:copy(t.list[:], t.spans.get(r.spans))]
-	r.spans = t.spans.put(r.spans, device.Remembered(list, span))
+	t.devices -= r.heardOf()
+	r.state = *s
+	t.devices += r.heardOf()
+}
+
+func (t *Table) setSpans(slot int32, list []device.Span) {
+	r := &t.rows[slot]
+	t.devices -= r.heardOf()
+	r.spans = t.spans.put(r.spans, list)
+	t.devices += r.heardOf()
 }
 
 func (t *Table) touchSpans(slot int32) {
@@ -363,7 +387,7 @@ func (t *Table) forget(g gone) {
 	t.step(slot, nil, device.Input{Kind: device.Forget, At: t.clock})
 	t.touchSpans(slot)
 	t.markDirty(slot)
-	t.rows[slot].spans = t.spans.put(t.rows[slot].spans, nil)
+	t.setSpans(slot, nil)
 }
 
 // heard is when the device at slot was last heard of, for all the row tells.
@@ -394,11 +418,11 @@ func (t *Table) Changed(write func(key, value []byte)) {
 
 // Commit keeps all that was done.
 func (t *Table) Commit() {
-	for _, u := range t.undo {
-		t.rows[u.slot].flags = 0
+	for i := range t.undo {
+		t.rows[t.undo[i].slot].flags = 0
 	}
 	t.gone = slices.Delete(t.gone, 0, t.consumedGone)
-	t.oldClock = t.clock
+	t.oldClock, t.oldDevices = t.clock, t.devices
 	t.lagging.commit()
 	t.settle()
 }
@@ -415,7 +439,7 @@ func (t *Table) Abort() {
 		t.rows[u.slot] = u.row
 		t.schedule(u.slot)
 	}
-	t.clock = t.oldClock
+	t.clock, t.devices = t.oldClock, t.oldDevices
 	t.lagging.abort()
 	t.settle()
 }
@@ -465,8 +489,9 @@ func (t *Table) Restore(key, value []byte) error {
 	if slot < 0 {
 		slot = t.add(key, slash)
 	}
-	r := &t.rows[slot]
-	r.state, r.spans = state, t.spans.put(r.spans, spans)
+	t.setState(slot, &state)
+	t.setSpans(slot, spans)
+	t.oldDevices = t.devices
 	t.schedule(slot)
 	t.drop(slot)
 	return nil
