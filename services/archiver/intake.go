@@ -119,6 +119,7 @@ func (in *intake) take(ctx context.Context, items []feeds.Item) (accepted, dupli
 	select {
 	case <-b.done:
 	case <-timeout.C:
+		in.publisher.Overdue()
 		return 0, 0, fmt.Errorf("%w within %v", ingest.ErrAway, in.timeout)
 	case <-ctx.Done():
 		// The caller left and will not read what we say.

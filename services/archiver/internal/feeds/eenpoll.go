@@ -137,7 +137,7 @@ func (p *poll) reject(index int, field, format string, args ...any) {
 func (p *poll) message(index int, text []byte) {
 	var m pollMessage
 	if err := json.Unmarshal(text, &m, lenient); err != nil {
-		p.reject(index, "", "not readable as a poll message: %v", err)
+		p.reject(index, "", "not readable as a poll message: %s", why(err))
 		return
 	}
 	if m.StatusCode != 0 && m.StatusCode != 200 {
@@ -154,7 +154,7 @@ func (p *poll) message(index int, text []byte) {
 			if !codec.ValidID(id) {
 				p.reject(index, "data", "%q is no device id", shorten(id))
 			} else if err := json.Unmarshal(devices[id], &d, lenient); err != nil {
-				p.reject(index, id, "is not readable: %v", err)
+				p.reject(index, id, "is not readable: %s", why(err))
 			} else {
 				p.device(index, id, d)
 			}

@@ -53,7 +53,7 @@ type envelope struct {
 func parseCloudEvent(text []byte) (*eventv1.DeviceEvent, error) {
 	var ce envelope
 	if err := json.Unmarshal(text, &ce); err != nil {
-		return nil, fieldErrorf("", "not readable as a CloudEvent: %v", err)
+		return nil, fieldErrorf("", "not readable as a CloudEvent: %s", why(err))
 	}
 	switch {
 	case ce.SpecVersion != "1.0":

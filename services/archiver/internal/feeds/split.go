@@ -3,8 +3,11 @@ package feeds
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -40,16 +43,26 @@ func split(mediaType string, body []byte) ([][]byte, error) {
 			return nil, fieldErrorf("", "there is more after the JSON value: send one a line as %s", ndjson)
 		}
 	}
-	var syntax *jsontext.SyntacticError
-	switch {
-	case errors.Is(err, io.EOF) && len(bytes.TrimSpace(body)) == 0:
+	if errors.Is(err, io.EOF) && len(bytes.TrimSpace(body)) == 0 {
 		return nil, nil
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fieldErrorf("", "the JSON ends too early")
-	case errors.As(err, &syntax):
-		return nil, fieldErrorf("", "not readable as JSON at byte %d: %v", syntax.ByteOffset, syntax.Err)
 	}
-	return nil, fieldErrorf("", "not readable as JSON: %v", err)
+	return nil, fieldErrorf("", "not readable: %s", why(err))
+}
+
+// why says what is wrong with a JSON text. The library's own words change from
+// build to build, on purpose, where they are about Go's types.
+func why(err error) string {
+	var syntax *jsontext.SyntacticError
+	var kind *json.SemanticError
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return "the JSON ends too early"
+	case errors.As(err, &syntax):
+		return fmt.Sprintf("no JSON from byte %d on: %v", syntax.ByteOffset, syntax.Err)
+	case errors.As(err, &kind) && kind.JSONPointer != "":
+		return fmt.Sprintf("%s is of the wrong kind", strings.TrimPrefix(string(kind.JSONPointer), "/"))
+	}
+	return "it is of the wrong kind"
 }
 
 // values reads one value, or the elements of one array.

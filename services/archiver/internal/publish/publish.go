@@ -54,8 +54,8 @@ type Publisher struct {
 	partitions atomic.Int32
 	// waiting is why it is 0.
 	waiting atomic.Pointer[error]
-	// failed is set from the first record that Kafka did not take in time to
-	// the next one that it did.
+	// failed is set from the first record that Kafka did not take in time, or
+	// for which somebody waited in vain, to the next one that it did take.
 	failed atomic.Bool
 }
 
@@ -143,6 +143,10 @@ func (p *Publisher) Ready() error {
 	}
 	return nil
 }
+
+// Overdue says that a caller gave up waiting. The producer itself may keep a
+// record for as long as it takes to learn what became of it.
+func (p *Publisher) Overdue() { p.failed.Store(true) }
 
 // Buffered is the number of records that wait for Kafka.
 func (p *Publisher) Buffered() int64 { return p.cl.BufferedProduceRecords() }
