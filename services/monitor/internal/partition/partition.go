@@ -118,8 +118,9 @@ func (p *Partition) Handle(rec *kgo.Record, clock time.Time) error {
 	if err != nil {
 		return err
 	}
-	if key := codec.DeviceKey(ev.AccountId, ev.DeviceId); key != string(rec.Key) {
-		return fmt.Errorf("the record's key %q is not that of the event's device, %q", rec.Key, key)
+	if a, d := ev.AccountId, ev.DeviceId; len(rec.Key) != len(a)+1+len(d) ||
+		string(rec.Key[:len(a)]) != a || rec.Key[len(a)] != '/' || string(rec.Key[len(a)+1:]) != d {
+		return fmt.Errorf("the record's key %q is not that of the event's device, %q", rec.Key, codec.DeviceKey(a, d))
 	}
 	if home := kafka.PartitionFor(string(rec.Key), p.partitions); home != p.number {
 		return fmt.Errorf("the record is in partition %d, its key belongs to %d: who wrote it hashes otherwise", p.number, home)
