@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/smtp"
@@ -132,6 +133,8 @@ func TestBounded(t *testing.T) {
 	dir := t.TempDir()
 	var log bytes.Buffer
 	in := mustOpen(t, dir, Keep(10), Log(slog.New(slog.NewTextHandler(&log, nil))))
+	_, stop := in.Subscribe() // one who never reads holds nobody up
+	defer stop()
 	for range 12 {
 		mustAdd(t, in, "ann@acme.test", sample)
 	}
@@ -205,4 +208,57 @@ func TestServe(t *testing.T) {
 	}
 	cancel()
 	served.Wait()
+}
+
+// slowStore keeps a message only when it is let.
+type slowStore struct {
+	memory
+	begun, let chan struct{}
+}
+
+func (s *slowStore) put(n uint64, data []byte) error {
+	close(s.begun)
+	<-s.let
+	return s.memory.put(n, data)
+}
+
+// A message that is being stored when Serve is stopped is stored and answered.
+func TestStopAnswers(t *testing.T) {
+	in := mustOpen(t, "")
+	files := &slowStore{memory: memory{messages: make(map[uint64][]byte)}, begun: make(chan struct{}), let: make(chan struct{})}
+	in.files = files
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := in.Serve(ctx, l); err != nil {
+			t.Error(err)
+		}
+	})
+	answer := make(chan error, 1)
+	running.Go(func() {
+		answer <- smtp.SendMail(l.Addr().String(), nil, "tocsin@site.test", []string{"ann@acme.test"}, []byte(sample))
+	})
+	<-files.begun
+	cancel()
+	for { // until it takes nobody more
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			break
+		}
+		c.Close() //nolint:errcheck // it was only to see
+	}
+	close(files.let)
+	// The goodbye may be lost, the answer to the message not.
+	if err := <-answer; err != nil && !errors.Is(err, io.EOF) {
+		t.Errorf("the client was told %v", err)
+	}
+	running.Wait()
+	if got := in.List(0); len(got) != 1 {
+		t.Errorf("%d messages stored", len(got))
+	}
 }

@@ -45,7 +45,7 @@ func (in *Inbox) Serve(ctx context.Context, l net.Listener) error {
 	case <-ctx.Done():
 	}
 	l.Close() //nolint:errcheck // it accepts no more either way
-	<-served
+	<-served  //nolint:errcheck // the error of the closed listener
 	b.stop()
 	if err := s.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		in.log.Debug("close the inbox's connections", "err", err)

@@ -55,8 +55,8 @@ type Reply struct {
 	Text string
 	// After is waited first.
 	After time.Duration
-	// Drop closes the connection then.
-	Drop bool
+	// Drop closes the connection then; Deaf leaves it open and reads nothing more.
+	Drop, Deaf bool
 	// Lose throws a message away at Dot that the server would have kept, as
 	// it keeps all that it does not refuse with 4xx or 5xx.
 	Lose bool
@@ -96,6 +96,7 @@ type Server struct {
 	listener net.Listener
 	script   Script
 	running  sync.WaitGroup
+	closing  chan struct{}
 
 	mu       sync.Mutex
 	conns    map[net.Conn]struct{}
@@ -108,13 +109,14 @@ type Server struct {
 
 // Start serves on l until Close.
 func Start(l net.Listener, script Script) *Server {
-	s := &Server{listener: l, script: script, conns: make(map[net.Conn]struct{})}
+	s := &Server{listener: l, script: script, closing: make(chan struct{}), conns: make(map[net.Conn]struct{})}
 	s.running.Go(s.accept)
 	return s
 }
 
 // Close closes the listener and all connections and waits for their ends.
 func (s *Server) Close() {
+	close(s.closing)
 	s.listener.Close() //nolint:errcheck // nothing can be done about it
 	s.mu.Lock()
 	for c := range s.conns {
@@ -249,7 +251,10 @@ func (c *conn) do(r Reply) error {
 			return err
 		}
 	}
-	if r.Drop {
+	if r.Deaf {
+		<-c.server.closing
+	}
+	if r.Drop || r.Deaf {
 		return errDropped
 	}
 	return nil

@@ -128,9 +128,9 @@ func (c *connection) data() (err error) {
 	return nil
 }
 
-// content sends all but the final dot, by the end of the lease. After an error
-// the connection must be closed and the writer must not, for that would send
-// the dot.
+// content sends all but the final dot. It fails when that lasts longer than the
+// lease, so that the dot is never sent after it. After an error the connection
+// must be closed and the writer must not, for that would send the dot.
 func (c *connection) content(data []byte, lease time.Time) error {
 	if err := c.limit(min(c.cfg.DataTimeout, time.Until(lease))); err != nil {
 		return err

@@ -208,11 +208,6 @@ func (w *worker) transact(ctx context.Context, j *job, msg message) *outboxv1.Re
 		w.drop()
 		return w.result(j, outboxv1.Result_RETRYING, reply{text: clip(fmt.Sprintf("the content was not taken: %v", err))})
 	}
-	// The last moment at which nothing has happened yet.
-	if !j.held() {
-		w.drop()
-		return w.result(j, outboxv1.Result_RETRYING, reply{text: "given up before the end of the content: its lease ended"})
-	}
 	return w.finish(j, c)
 }
 

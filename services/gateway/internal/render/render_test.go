@@ -135,6 +135,9 @@ func TestOneLink(t *testing.T) {
 // Times are in the recipient's zone on both sides of a clock change, and an
 // unknown zone costs the mail nothing.
 func TestZone(t *testing.T) {
+	local := time.Local
+	time.Local = time.FixedZone("HERE", 5*3600)
+	t.Cleanup(func() { time.Local = local })
 	for _, c := range []struct {
 		zone string
 		t    time.Time
