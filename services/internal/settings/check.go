@@ -77,7 +77,7 @@ func (s *stage) checkDevice(k Key, v *settingsv1.Device, view objects) {
 			s.at(k, "bridge").fail(s, "device %s cannot be its own bridge", id)
 		case b == nil:
 			if _, written := s.written[k]; written {
-				s.at(k, "bridge").warn(s, "bridge %q is not set up in this account%s", id, s.known(view, KindDevice, id))
+				s.at(k, "bridge").warn(s, "bridge %q is not set up in this account%s", id, s.known(bridges(view), KindDevice, id))
 			}
 		case b.GetKind() != settingsv1.Device_BRIDGE:
 			s.at(k, "bridge").fail(s, "device %s is a camera; give it kind: BRIDGE or name another", id)
@@ -191,6 +191,16 @@ func (s *stage) known(view objects, kind Kind, id string) string {
 		return "; did you mean \"" + n + "\"?"
 	}
 	return ""
+}
+
+func bridges(view objects) objects {
+	out := objects{}
+	for k, o := range view {
+		if o.GetDevice().GetKind() == settingsv1.Device_BRIDGE {
+			out[k] = o
+		}
+	}
+	return out
 }
 
 // textNames are fields whose name in the text is not the message's.

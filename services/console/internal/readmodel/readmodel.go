@@ -126,7 +126,7 @@ type Outcome struct {
 
 // Counts are of all devices.
 type Counts struct {
-	Devices, Online, Out, Held, Off, Unknown int
+	Accounts, Devices, Online, Out, Held, Off, Unknown int
 }
 
 // Overview is what the page shows.
@@ -379,9 +379,11 @@ func (m *Model) Overview(devices, notices int) Overview {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var o Overview
+	accounts := map[string]struct{}{}
 	var first []*Device // the first few in order; there may be a million more
 	for _, d := range m.devices {
 		o.Counts.Devices++
+		accounts[d.Account] = struct{}{}
 		switch {
 		case d.Off:
 			o.Counts.Off++
@@ -402,6 +404,7 @@ func (m *Model) Overview(devices, notices int) Overview {
 		first = slices.Insert(first, i, d)
 		first = first[:min(devices, len(first))]
 	}
+	o.Counts.Accounts = len(accounts)
 	for _, d := range first {
 		o.Devices = append(o.Devices, *d) // Hold is never changed in place
 	}

@@ -40,6 +40,7 @@ type view struct {
 type deviceView struct {
 	ID      string // of the element
 	Name    string
+	Key     string // account/device
 	Detail  string
 	Bridge  bool
 	Tone    string
@@ -69,7 +70,6 @@ type noticeView struct {
 	Since    time.Time
 	Why      string
 	Deadline time.Time // of a hold that runs
-	Extra    []string
 	Outcomes []outcomeView
 	More     int
 	Facts    []factView
@@ -133,17 +133,14 @@ func (w *Web) userName(account, id string) string {
 	return cmp.Or(u.GetName(), u.GetEmail(), id)
 }
 
-// detail is where a device is: site and account, and its id where it has
-// another name.
-func (w *Web) detail(account, id string) string {
-	d := w.device(account, id)
+// detail is where a device is: its site, and its account where there are several.
+func (w *Web) detail(account, id string, several bool) string {
 	var parts []string
-	if site := d.GetSite(); site != "" {
+	if site := w.device(account, id).GetSite(); site != "" {
 		parts = append(parts, cmp.Or(w.Names.Get(settings.Key{Account: account, Kind: settings.KindSite, ID: site}).GetSite().GetName(), site))
 	}
-	parts = append(parts, w.accountName(account))
-	if d.GetName() != "" {
-		parts = append(parts, id)
+	if several || len(parts) == 0 {
+		parts = append(parts, w.accountName(account))
 	}
 	return strings.Join(parts, " · ")
 }
@@ -157,7 +154,7 @@ func (w *Web) view() *view {
 	}
 	v.Headline, v.Tone = summary(o.Counts, v.Waiting != "")
 	for i := range o.Devices {
-		v.Devices = append(v.Devices, w.deviceView(&o.Devices[i]))
+		v.Devices = append(v.Devices, w.deviceView(&o.Devices[i], o.Counts.Accounts > 1))
 	}
 	v.Hidden = o.Counts.Devices - len(o.Devices)
 	byMessage := map[string]string{}
@@ -176,7 +173,7 @@ func (w *Web) view() *view {
 		}
 	}
 	for i := range o.Notices {
-		v.Notices = append(v.Notices, w.noticeView(&o.Notices[i], byMessage))
+		v.Notices = append(v.Notices, w.noticeView(&o.Notices[i], byMessage, o.Counts.Accounts > 1))
 	}
 	return v
 }
@@ -212,9 +209,9 @@ func count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-func (w *Web) deviceView(d *readmodel.Device) deviceView {
+func (w *Web) deviceView(d *readmodel.Device, several bool) deviceView {
 	v := deviceView{
-		ID: elementID("d", d.Account, d.ID), Name: w.deviceName(d.Account, d.ID), Detail: w.detail(d.Account, d.ID),
+		ID: elementID("d", d.Account, d.ID), Name: w.deviceName(d.Account, d.ID), Detail: w.detail(d.Account, d.ID, several), Key: d.Account + "/" + d.ID,
 		Bridge: w.device(d.Account, d.ID).GetKind() == settingsv1.Device_BRIDGE,
 		Tone:   tone(d.State), State: stateWord(d.State), Since: d.Since,
 	}
@@ -250,9 +247,9 @@ func noticeTone(t notificationv1.Notification_Type) string {
 	return "ok"
 }
 
-func (w *Web) noticeView(n *readmodel.Notice, inboxIDs map[string]string) noticeView {
+func (w *Web) noticeView(n *readmodel.Notice, inboxIDs map[string]string, several bool) noticeView {
 	v := noticeView{
-		ID: elementID("n", n.Account, n.ID), Headline: headline(n, w.deviceName(n.Account, n.Device)), Detail: w.detail(n.Account, n.Device),
+		ID: elementID("n", n.Account, n.ID), Headline: headline(n, w.deviceName(n.Account, n.Device)), Detail: w.detail(n.Account, n.Device, several),
 		Tone: noticeTone(n.Type), At: n.Decided, Since: n.Since,
 	}
 	v.Badge, v.BadgeOf = badge(n)
@@ -294,6 +291,7 @@ func (w *Web) noticeView(n *readmodel.Notice, inboxIDs map[string]string) notice
 			w.decisionView(&v, n, inboxIDs)
 		}
 	}
+	fact("Device", n.Account+"/"+n.Device)
 	fact("Notification", n.ID)
 	return v
 }
@@ -388,7 +386,7 @@ func (w *Web) mailView(m inbox.Message, as string) *mailView {
 		for _, n := range w.Model.Overview(0, 1<<20).Notices {
 			for o := 0; n.Decision != nil && o < len(n.Decision.Outcomes); o++ {
 				if n.Decision.Outcomes[o].MessageID == m.MessageID {
-					v.About = append(v.About, w.noticeView(&n, nil))
+					v.About = append(v.About, w.noticeView(&n, nil, true))
 					break
 				}
 			}

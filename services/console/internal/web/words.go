@@ -48,6 +48,8 @@ func span(d time.Duration) string {
 		return fmt.Sprintf("%d s", s)
 	case s < 2*3600:
 		return fmt.Sprintf("%d min", (s+30)/60)
+	case s < 48*3600 && s%3600 < 60:
+		return fmt.Sprintf("%d h", s/3600)
 	case s < 48*3600:
 		return fmt.Sprintf("%d h %d min", s/3600, s%3600/60)
 	}

@@ -17,7 +17,8 @@
     const s = Math.max(0, Math.round(seconds));
     if (s < 60) return s + " s";
     if (s < 3600) return Math.floor(s / 60) + " min";
-    if (s < 172800) return Math.floor(s / 3600) + " h " + (Math.floor(s / 60) % 60) + " min";
+    const minutes = Math.floor(s / 60) % 60;
+    if (s < 172800) return Math.floor(s / 3600) + " h" + (minutes ? " " + minutes + " min" : "");
     return Math.floor(s / 86400) + " days";
   }
 
