@@ -156,6 +156,9 @@ func TestExport(t *testing.T) {
 	if err := tel.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if len(got) == 0 {
+		t.Fatal("Close returned before the span was sent")
+	}
 	req := <-got
 	for _, want := range []string{"/v1/traces ", "accept etag", "archiver", "service.instance.id"} {
 		if !strings.Contains(req, want) {
