@@ -513,7 +513,7 @@ func TestExportRoundTrip(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	for range 60 {
+	for range 20 {
 		x := randomBook(r)
 		want := all(x)
 		for _, text := range [][]byte{x.Export().YAML(), x.Export().JSON()} {
