@@ -35,6 +35,12 @@ var purePackages = []string{
 	"monitor/internal/device",
 }
 
+// inner are packages that are not pure, yet that the adapters of their service
+// may import, each with why.
+var inner = map[string]string{
+	"console/internal/readmodel": "it is what the console knows: it is told, and asked by those who show it",
+}
+
 // pureImports is all of the standard library that a pure package may use: what
 // computes, and neither waits, reads, writes, logs, nor draws lots.
 var pureImports = []string{
@@ -71,6 +77,7 @@ var seesGenerated = map[string]string{
 	"console/internal/follow":    "it reads every topic",
 	"console/internal/readmodel": "it keeps what the topics say",
 	"console/internal/store":     "it reads and writes settings",
+	"console/internal/web":       "it shows states, notifications and outcomes in words",
 	"cmd/tocsin":                 "its commands read and print events, notifications and mails",
 }
 
@@ -218,7 +225,8 @@ var rules = []rule{
 				case s.service() == "" || !ok || !strings.HasPrefix(s.path, inside):
 				case room == s.service():
 					report(s, at, "imports the service package it belongs to")
-				case strings.HasPrefix(room, inside) && room != s.dir() && !slices.Contains(purePackages, room):
+				case slices.Contains(purePackages, room) || inner[room] != "" || s.isTest() && strings.HasSuffix(room, "test"):
+				case strings.HasPrefix(room, inside) && room != s.dir():
 					report(s, at, "imports %s", room)
 				}
 			})
@@ -319,24 +327,34 @@ var rules = []rule{
 	{
 		name: "no sleep",
 		why:  "a test that sleeps is slow or wrong, outside a synctest bubble, where time is free; a service that sleeps cannot be told to stop",
-		check: each(func(s source, report report) {
-			if s.double() && !s.isTest() {
-				return // a scripted server is slow on purpose
+		check: func(tree []source, report report) {
+			// The functions, by package, that make a bubble or wait in one.
+			bubbles := map[string][]string{}
+			for _, s := range tree {
+				s.selections("testing/synctest", func(_ string, _ token.Pos, in *ast.FuncDecl) {
+					if in != nil {
+						bubbles[s.dir()] = append(bubbles[s.dir()], in.Name.Name)
+					}
+				})
 			}
-			bubbles := false
-			s.selections("testing/synctest", func(string, token.Pos, *ast.FuncDecl) { bubbles = true })
-			s.selections("time", func(name string, at token.Pos, in *ast.FuncDecl) {
-				if name != "Sleep" {
-					return
+			for _, s := range tree {
+				if s.double() && !s.isTest() {
+					continue // a scripted server is slow on purpose
 				}
-				// A helper of a file with bubbles runs in them.
-				isTest := in != nil && strings.HasPrefix(in.Name.Name, "Test")
-				if s.isTest() && bubbles && (!isTest || mentions(in, "synctest")) {
-					return
-				}
-				report(s, at, "uses time.Sleep")
-			})
-		}),
+				s.selections("time", func(name string, at token.Pos, in *ast.FuncDecl) {
+					if name != "Sleep" {
+						return
+					}
+					// What is no test is called by one; in a package with bubbles, there.
+					isTest := in != nil && strings.HasPrefix(in.Name.Name, "Test")
+					inBubble := in != nil && (mentions(in, "synctest") || slices.ContainsFunc(bubbles[s.dir()], func(f string) bool { return mentions(in, f) }))
+					if s.isTest() && (inBubble || !isTest && len(bubbles[s.dir()]) > 0) {
+						return
+					}
+					report(s, at, "uses time.Sleep")
+				})
+			}
+		},
 	},
 	{
 		name: "package comments",
@@ -569,6 +587,9 @@ func TestRules(t *testing.T) {
 		{"adapters apart", partition, `package x; import _ "` + here + `monitor/internal/changelog"`, "imports monitor/internal/changelog"},
 		{"adapters apart", partition, `package x; import _ "` + here + `monitor"`, "service package it belongs to"},
 		{"adapters apart", partition, `package x; import _ "` + here + `monitor/internal/device"`, ""},
+		{"adapters apart", "console/internal/web/w.go", `package x; import _ "` + here + `console/internal/readmodel"`, ""},
+		{"adapters apart", "monitor/internal/partition/p_test.go", `package x; import _ "` + here + `monitor/internal/fleettest"`, ""},
+		{"adapters apart", partition, `package x; import _ "` + here + `monitor/internal/fleettest"`, "imports monitor/internal/fleettest"},
 		{"adapters apart", "monitor/m.go", `package x; import _ "` + here + `monitor/internal/partition"`, ""},
 		{"adapters apart", "monitor/internal/partition/p_test.go", `package x_test; import _ "` + here + `monitor/internal/partition"`, ""},
 
@@ -610,6 +631,7 @@ func TestRules(t *testing.T) {
 		{"no sleep", "monitor/m.go", `package x; import "time"; func f() { time.Sleep(1) }`, "uses time.Sleep"},
 		{"no sleep", "../integration/m_test.go", `package x; import "time"; func TestX() { time.Sleep(1) }`, "uses time.Sleep"},
 		{"no sleep", "monitor/m_test.go", `package x; import ("time"; "testing/synctest"); func TestX(t *T) { synctest.Test(t, func() { time.Sleep(1) }) }; func wait() { time.Sleep(1) }`, ""},
+		{"no sleep", "monitor/m_test.go", `package x; import ("time"; "testing/synctest"); func TestX(t *T) { in(t, func() { time.Sleep(1) }) }; func in() { synctest.Test() }`, ""},
 		{"no sleep", "internal/smtptest/s.go", `package smtptest; import "time"; func f() { time.Sleep(1) }`, ""},
 
 		{"package comments", "monitor/m.go", "package x", "package x has no comment"},
