@@ -63,7 +63,7 @@ var parsers = sync.Pool{New: func() any {
 }}
 
 func borrow(text []byte, recorded bool) *parser {
-	p := parsers.Get().(*parser)
+	p, _ := parsers.Get().(*parser) // New makes nothing else
 	p.in.Reset(text)
 	p.dec.Reset(&p.in)
 	p.recorded, p.appended, p.nested = recorded, nil, ""
@@ -98,7 +98,7 @@ func (p *parser) event() (*eventv1.DeviceEvent, error) {
 	if err := p.object(func(name string) error { return p.eventField(ev, name) }); err != nil {
 		return nil, err
 	}
-	if _, err := p.dec.ReadToken(); err != io.EOF {
+	if _, err := p.dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return nil, fieldError("", "there is more after the event, at byte %d: one event a line", p.dec.InputOffset())
 	}
 	if err := ValidateEvent(ev); err != nil {

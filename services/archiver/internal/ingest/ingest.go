@@ -73,7 +73,7 @@ type Intake interface {
 
 // Why an Intake takes nothing of a request.
 var (
-	ErrAway    = errors.New("Kafka does not answer")
+	ErrAway    = errors.New("no answer from Kafka")
 	ErrBusy    = errors.New("too much is under way")
 	ErrTooMany = errors.New("too many events")
 )

@@ -42,7 +42,7 @@ func Open(path string) (*Keys, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the API keys: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // only read
 	k, err := read(f)
 	if err != nil {
 		return nil, fmt.Errorf("read the API keys of %s: %w", path, err)

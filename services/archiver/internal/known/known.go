@@ -99,11 +99,11 @@ func (t *Table) slot(key string) int {
 }
 
 // Fold turns an event code into a status (rule S2): the bits last known of the
-// device with set set and clear cleared; without any, the state alone. False:
+// device with setBits set and clearBits cleared; without any, the state alone. False:
 // the code says nothing.
-func (t *Table) Fold(key string, set, clear uint32, alone eventv1.Status_State) (*eventv1.Status, bool) {
+func (t *Table) Fold(key string, setBits, clearBits uint32, alone eventv1.Status_State) (*eventv1.Status, bool) {
 	if e := t.slots[t.slot(key)][key]; e != nil && e.status.state == eventv1.Status_UNKNOWN {
-		return &eventv1.Status{Bits: e.status.bits&^clear | set, Kind: e.status.kind}, true
+		return &eventv1.Status{Bits: e.status.bits&^clearBits | setBits, Kind: e.status.kind}, true
 	}
 	if alone == eventv1.Status_UNKNOWN {
 		return nil, false

@@ -39,7 +39,7 @@ type Config struct {
 }
 
 // ErrNotReady is the error of a Publish while Kafka is not there.
-var ErrNotReady = errors.New("Kafka is not reachable")
+var ErrNotReady = errors.New("no way to reach Kafka")
 
 // ErrFull is the error of a Publish when too many records wait for Kafka.
 var ErrFull = errors.New("too many events wait for Kafka")
@@ -139,7 +139,7 @@ func (p *Publisher) Ready() error {
 		return errors.New("waiting for Kafka")
 	}
 	if p.failed.Load() {
-		return errors.New("Kafka did not take the last event in time")
+		return errors.New("the last event was not taken by Kafka in time")
 	}
 	return nil
 }
