@@ -31,6 +31,10 @@ endif
 # The race detector needs a C compiler.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
+# In a bubble of testing/synctest time stands still while a goroutine waits for
+# an ordinary mutex; with this tag franz-go has others.
+TAGS := -tags synctests
+
 ##@ Use
 
 .PHONY: help
@@ -50,7 +54,7 @@ build: ## The five binaries, into .tmp/bin.
 
 .PHONY: test
 test: ## Every test that needs no container, in random order, with the race detector.
-	go test $(RACE) -shuffle=on $(PACKAGES)
+	go test $(RACE) -shuffle=on $(TAGS) $(PACKAGES)
 
 .PHONY: integration
 integration: ## The integration tests with containers too (starts a Docker engine if none runs).
