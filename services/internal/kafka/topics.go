@@ -76,7 +76,9 @@ func Partitions(ctx context.Context, cl *kgo.Client, topics []topic.Topic) (int3
 		return 0, fmt.Errorf("list topics: %w", err)
 	}
 	var unfit UnfitError
-	problem := func(format string, args ...any) { unfit.Problems = append(unfit.Problems, fmt.Sprintf(format, args...)) }
+	problem := func(format string, args ...any) {
+		unfit.Problems = append(unfit.Problems, fmt.Sprintf(format, args...))
+	}
 	var n int32
 	var first string
 	for _, t := range topics {
