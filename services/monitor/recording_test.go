@@ -7,8 +7,8 @@ import (
 	"iter"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
