@@ -22,6 +22,12 @@ func TestUp(t *testing.T) {
 	up.Start()
 	t.Logf("ready after %v, with %d MiB", up.Ready(10*time.Second).Round(time.Millisecond), up.RSS()>>20)
 	harness.ApplySettings(t, up.API, acme)
+	// Started anew it has read all settings before its first event.
+	if code := up.Stop(20 * time.Second); code != 0 {
+		t.Fatalf("stopped with exit code %d, want 0", code)
+	}
+	up.Start()
+	up.Ready(10 * time.Second)
 
 	now := time.Now()
 	harness.Post(t, up.Ingest, harness.StatusAt("acme", "yard", "ONLINE", now), harness.StatusAt("acme", "shop", "ONLINE", now))

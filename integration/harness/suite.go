@@ -39,37 +39,34 @@ type Suite struct {
 	t testing.TB
 }
 
-// StartSuite starts the services and applies the settings. It returns when all
-// of them are ready.
+// StartSuite starts the services and returns when all of them are ready. The
+// settings are applied before monitor and gateway start: those read all there
+// is before their first event, but what is written later, a moment later.
 func StartSuite(t testing.TB, broker *Broker, o Options) *Suite {
 	t.Helper()
 	s := &Suite{Broker: broker, Sink: StartSink(t), t: t}
 	CreateTopics(t, broker, o.Partitions)
 	ingest, api := FreeAddress(t), FreeAddress(t)
 	s.Ingest, s.API = "http://"+ingest, "http://"+api
-	for _, service := range []struct {
-		process **Process
-		name    string
-		args    []string
-	}{
-		{&s.Archiver, "archiver", []string{"--ingest.listen", ingest}},
-		{&s.Monitor, "monitor", nil},
-		{&s.Gateway, "gateway", append(s.Sink.Flags(), "--public-url", s.API)},
-		{&s.Console, "console", []string{"--console.listen", api}},
-	} {
+	start := func(process **Process, name string, args ...string) {
 		admin := FreeAddress(t)
-		p := NewProcess(t, service.name, Binary(t, service.name), service.args...)
+		p := NewProcess(t, name, Binary(t, name), args...)
 		p.Args = append(p.Args, "--kafka.brokers", broker.Address, "--admin.listen", admin)
-		p.Args = append(p.Args, o.Args[service.name]...)
+		p.Args = append(p.Args, o.Args[name]...)
 		p.Env, p.Admin = o.Env, admin
-		*service.process = p
+		*process = p
 		p.Start()
 	}
+	start(&s.Console, "console", "--console.listen", api)
+	start(&s.Archiver, "archiver", "--ingest.listen", ingest)
+	if o.Settings != "" {
+		s.Console.Ready(30 * time.Second)
+		ApplySettings(t, s.API, o.Settings)
+	}
+	start(&s.Monitor, "monitor")
+	start(&s.Gateway, "gateway", append(s.Sink.Flags(), "--public-url", s.API)...)
 	for _, p := range s.Processes() {
 		p.Ready(30 * time.Second)
-	}
-	if o.Settings != "" {
-		ApplySettings(t, s.API, o.Settings)
 	}
 	return s
 }
