@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
+	"net/mail"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,7 +112,15 @@ type mailView struct {
 	Newer   string
 	Older   string
 	Subject string
+	From    string
+	To      string
 	HTMLURL string
+}
+
+// whyView is the page that a mail's link "why did I get this" leads to.
+type whyView struct {
+	Now   int64
+	About []noticeView
 }
 
 func (w *Web) device(account, id string) *settingsv1.Device {
@@ -157,23 +167,17 @@ func (w *Web) view() *view {
 		v.Devices = append(v.Devices, w.deviceView(&o.Devices[i], o.Counts.Accounts > 1))
 	}
 	v.Hidden = o.Counts.Devices - len(o.Devices)
-	byMessage := map[string]string{}
 	if w.Inbox != nil {
-		list := w.Inbox.List(maxMails)
-		for _, m := range list {
-			if m.MessageID != "" {
-				byMessage[m.MessageID] = m.ID
-			}
-		}
-		for _, m := range list {
+		for _, m := range w.Inbox.List(maxMails) {
 			v.Mails = append(v.Mails, mailRow{
-				ID: m.ID, To: cmp.Or(m.To, strings.Join(m.Recipients, ", ")), Subject: cmp.Or(m.Subject, "(no subject)"),
+				ID: m.ID, To: cmp.Or(addresses(m.To), strings.Join(m.Recipients, ", ")), Subject: cmp.Or(m.Subject, "(no subject)"),
 				At: m.ReceiveTime, Copy: m.Copy, Problem: m.Problem,
 			})
 		}
 	}
+	ids := w.inboxIDs()
 	for i := range o.Notices {
-		v.Notices = append(v.Notices, w.noticeView(&o.Notices[i], byMessage, o.Counts.Accounts > 1))
+		v.Notices = append(v.Notices, w.noticeView(&o.Notices[i], ids, o.Counts.Accounts > 1))
 	}
 	return v
 }
@@ -355,6 +359,7 @@ const maxSource = 256 << 10
 
 func (w *Web) mailView(m inbox.Message, as string) *mailView {
 	v := &mailView{Now: time.Now().UnixMilli(), Mail: m, Views: mailViews, Subject: cmp.Or(m.Subject, "(no subject)"), HTMLURL: "/mail/" + m.ID + "/html"}
+	v.From, v.To = cmp.Or(addresses(m.From), m.Sender), cmp.Or(addresses(m.To), strings.Join(m.Recipients, ", "))
 	v.View = mailViews[0]
 	if m.HTML == "" {
 		v.View = "text"
@@ -383,16 +388,51 @@ func (w *Web) mailView(m inbox.Message, as string) *mailView {
 		}
 	}
 	if m.MessageID != "" {
-		for _, n := range w.Model.Overview(0, 1<<20).Notices {
-			for o := 0; n.Decision != nil && o < len(n.Decision.Outcomes); o++ {
-				if n.Decision.Outcomes[o].MessageID == m.MessageID {
-					v.About = append(v.About, w.noticeView(&n, nil, true))
-					break
-				}
-			}
-		}
+		v.About = w.about(func(o readmodel.Outcome) bool { return o.MessageID == m.MessageID })
 	}
 	return v
+}
+
+// about are the notifications with an outcome like that.
+func (w *Web) about(match func(readmodel.Outcome) bool) []noticeView {
+	var out []noticeView
+	for _, n := range w.Model.Overview(0, 1<<20).Notices {
+		if n.Decision != nil && slices.ContainsFunc(n.Decision.Outcomes, match) {
+			out = append(out, w.noticeView(&n, w.inboxIDs(), true))
+		}
+	}
+	return out
+}
+
+// inboxIDs are the ids of the mails in the inbox by their Message-ID.
+func (w *Web) inboxIDs() map[string]string {
+	ids := map[string]string{}
+	if w.Inbox == nil {
+		return ids
+	}
+	for _, m := range w.Inbox.List(0) {
+		if m.MessageID != "" {
+			ids[m.MessageID] = m.ID
+		}
+	}
+	return ids
+}
+
+// addresses writes a list of addresses without the quotes that the mail needs.
+func addresses(header string) string {
+	list, err := mail.ParseAddressList(header)
+	if err != nil {
+		return header
+	}
+	var out []string
+	for _, a := range list {
+		if a.Name == "" {
+			out = append(out, a.Address)
+		} else {
+			out = append(out, a.Name+" <"+a.Address+">")
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // openLinksElsewhere makes a mail's links leave its frame.

@@ -7,6 +7,7 @@
 //	GET /live             its sections again whenever they change (SSE)
 //	GET /mail/ID          one mail: ?view=html, text, headers or source
 //	GET /mail/ID/html     the mail's own HTML, for a sandboxed frame only
+//	GET /why/MAIL         why a mail was sent; mails link there
 //	GET /static/…         style, script, icon
 //
 // It changes nothing and decides nothing. Whatever comes from a device, a
@@ -116,6 +117,7 @@ func New(o Options) (*Web, error) {
 	w.mux.HandleFunc("GET /live", w.follow)
 	w.mux.HandleFunc("GET /mail/{id}", w.mail)
 	w.mux.HandleFunc("GET /mail/{id}/html", w.mailHTML)
+	w.mux.HandleFunc("GET /why/{mail}", w.why)
 	w.mux.Handle("GET /static/", http.StripPrefix("/static/", http.FileServerFS(static)))
 	return w, nil
 }
@@ -298,6 +300,16 @@ func (w *Web) mail(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.render(rw, http.StatusOK, "mail.html", w.mailView(m, r.URL.Query().Get("view")))
+}
+
+func (w *Web) why(rw http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("mail")
+	about := w.about(func(o readmodel.Outcome) bool { return o.MailID == id })
+	if len(about) == 0 {
+		w.render(rw, http.StatusNotFound, "missing.html", "Nothing is known here of that mail. Only the last notifications are kept.")
+		return
+	}
+	w.render(rw, http.StatusOK, "why.html", whyView{Now: time.Now().UnixMilli(), About: about})
 }
 
 func (w *Web) mailHTML(rw http.ResponseWriter, r *http.Request) {

@@ -231,7 +231,7 @@ func TestEmptyPage(t *testing.T) {
 	}
 }
 
-const letter = "From: Tocsin <t@x.test>\r\nTo: Ann <ann@x.test>\r\nSubject: Front door is offline\r\nMessage-ID: <m1@x>\r\nMIME-Version: 1.0\r\nContent-Type: multipart/alternative; boundary=b\r\n\r\n" +
+const letter = "From: Tocsin <t@x.test>\r\nTo: \"Ann\" <ann@x.test>\r\nSubject: Front door is offline\r\nMessage-ID: <m1@x>\r\nMIME-Version: 1.0\r\nContent-Type: multipart/alternative; boundary=b\r\n\r\n" +
 	"--b\r\nContent-Type: text/plain; charset=utf-8\r\n\r\nplain words\r\n--b\r\nContent-Type: text/html; charset=utf-8\r\n\r\n<!doctype html><html><HEAD><title>x</title></HEAD><body><script>parent.x()</script><a href=\"http://x/\">go</a></body></html>\r\n--b--\r\n"
 
 // A mail is read in four forms; its own HTML comes under a policy that allows
@@ -250,16 +250,18 @@ func TestMail(t *testing.T) {
 	for path, want := range map[string]string{
 		"/mail/" + s.ID:                   `sandbox="allow-popups allow-popups-to-escape-sandbox"`,
 		"/mail/" + s.ID + "?view=text":    "plain words",
+		"/mail/" + s.ID + "?view=":        "<dd>Ann &lt;ann@x.test&gt;</dd>",
 		"/mail/" + s.ID + "?view=headers": "&lt;m1@x&gt;",
 		"/mail/" + s.ID + "?view=source":  "--b--",
 		"/mail/" + s.ID + "?view=nothing": "<iframe",
+		"/why/m1":                         "Mailed to Ann.",
 		"/":                               `<a href="/mail/` + s.ID + `">Read the mail</a>`,
 	} {
 		code, page, _ := f.get(t, path)
 		if code != 200 || !strings.Contains(page, want) || strings.Contains(page, "parent.x()") && !strings.Contains(path, "source") {
 			t.Errorf("%s: %d, lacks %s\n%.2000s", path, code, want, page)
 		}
-		if path != "/" && !strings.Contains(page, "Why this mail") {
+		if strings.HasPrefix(path, "/mail/") && !strings.Contains(page, "Why this mail") {
 			t.Errorf("%s does not say why", path)
 		}
 	}
@@ -276,7 +278,7 @@ func TestMail(t *testing.T) {
 	if strings.Contains(csp, "allow-scripts") || strings.Contains(csp, "allow-same-origin") {
 		t.Error(csp)
 	}
-	for _, path := range []string{"/mail/0000000099", "/mail/..%2f..", "/mail/0000000099/html", "/nothing"} {
+	for _, path := range []string{"/why/m2", "/mail/0000000099", "/mail/..%2f..", "/mail/0000000099/html", "/nothing"} {
 		if code, _, _ := f.get(t, path); code != 404 {
 			t.Errorf("%s: %d", path, code)
 		}
