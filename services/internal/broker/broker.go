@@ -6,14 +6,12 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -67,10 +65,7 @@ func Open(dir string, address config.Address, topics []topic.Topic, n int32, log
 		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "60000"}),
 		kfake.ListenFn(func(network, _ string) (net.Listener, error) { return address.Listen(net.Listen) }),
 	)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, err
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("start the embedded broker on data directory %s: %w", dir, err)
 	}
 	if err := create(cluster, topics, n); err != nil {
