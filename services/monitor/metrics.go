@@ -46,19 +46,20 @@ func newMetrics(provider metric.MeterProvider, expectedRate float64) (*metrics, 
 	m.stream, m.own = label("stage", "stream"), label("stage", "monitor")
 
 	var err error
-	make := func(make func() error) {
+	// try makes one instrument after another until one fails.
+	try := func(instrument func() error) {
 		if err == nil {
-			err = make()
+			err = instrument()
 		}
 	}
 	counter := func(c *metric.Int64Counter, name, description string) {
-		make(func() (err error) {
+		try(func() (err error) {
 			*c, err = meter.Int64Counter(name, metric.WithDescription(description))
 			return err
 		})
 	}
 	gauge := func(name, description string, value func(size) float64) {
-		make(func() error {
+		try(func() error {
 			_, err := meter.Float64ObservableGauge(name, metric.WithDescription(description),
 				metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
 					o.Observe(m.sum(value))
@@ -77,7 +78,7 @@ func newMetrics(provider metric.MeterProvider, expectedRate float64) (*metrics, 
 		func(s size) float64 { return float64(s.devices) })
 	gauge("tocsin_monitor_holds", "Holds pending in the partitions owned here.",
 		func(s size) float64 { return float64(s.holds) })
-	make(func() (err error) {
+	try(func() (err error) {
 		m.delay, err = meter.Float64Histogram("tocsin_stage_delay_seconds",
 			metric.WithUnit("s"),
 			metric.WithDescription("How long a stage held what is due, deliberate holds left out."),

@@ -57,10 +57,13 @@ func (e *RefusedError) Error() string {
 func (r Replay) Notifications(out io.Writer, recordings ...Recording) error {
 	w := bufio.NewWriterSize(out, 64<<10)
 	var streams []*stream
+	defer func() {
+		for _, s := range streams {
+			s.stop()
+		}
+	}()
 	for _, rec := range recordings {
-		s := newStream(r.run(rec))
-		defer s.stop()
-		streams = append(streams, s)
+		streams = append(streams, newStream(r.run(rec)))
 	}
 	var line []byte
 	for {

@@ -31,12 +31,15 @@ import (
 type Condition uint8
 
 const (
-	// Unknown: nothing is confirmed yet; in a sample: it says nothing (rule S1).
+	// Unknown is "nothing is confirmed yet"; in a sample, "it says nothing" (rule S1).
 	Unknown Condition = iota
+	// Online is what needs no telling.
 	Online
+	// Offline is a device that streams nothing, though its site is reached.
 	Offline
+	// InternetOffline is a device that is not registered with the service any more.
 	InternetOffline
-	// Off: the user has switched the device off. Never a confirmed condition.
+	// Off is a device that the user has switched off; it is never confirmed.
 	Off
 	conditions
 )

@@ -109,6 +109,51 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// TestNewer proves rule O1 at its edges, and that the reason is the part of the
+// rule that decided.
+func TestNewer(t *testing.T) {
+	s := func(run, sequence uint64, occur, receive int64, c Condition) Sample {
+		return Sample{Run: run, Sequence: sequence, Occur: occur, Receive: receive, Condition: c}
+	}
+	for _, c := range []struct {
+		name       string
+		last, next Sample
+		why        Reason // 0: newer
+	}{
+		{"the first", Sample{}, s(0, 0, 0, 0, Offline), 0},
+		{"higher sequence, earlier", s(1, 5, 9000, 9000, Offline), s(1, 6, 1000, 9000, Online), 0},
+		{"equal sequence, later", s(1, 5, 1000, 1000, Offline), s(1, 5, 9000, 90_000, Online), StaleRepeat},
+		{"restarted", s(1, 5, 1000, 1000, Offline), s(1, 1, 1001, 61_001, Online), 0},
+		{"received 60 s later", s(1, 5, 1000, 1000, Offline), s(1, 1, 1001, 61_000, Online), StaleSequence},
+		{"lower, occurred at once", s(1, 5, 1000, 1000, Offline), s(1, 1, 1000, 61_001, Online), StaleSequence},
+		{"from before the restart", s(1, 1, 1001, 61_001, Offline), s(1, 5, 1000, 1000, Online), StaleSequence},
+		{"no sequence, later", s(1, 5, 1000, 1000, Offline), s(1, 0, 1001, 1001, Online), 0},
+		{"no sequence, earlier, received long after", s(1, 0, 1000, 1000, Offline), s(1, 5, 999, 90_000, Online), StaleOccur},
+		{"other run, received 60 s later", s(1, 0, 2000, 2000, Offline), s(2, 0, 1999, 62_000, Online), StaleOccur},
+		{"other run, received more than 60 s later, but late", s(1, 0, 2001, 2000, Offline), s(2, 0, 2000, 62_001, Online), StaleOccur},
+		{"other run, just not late", s(1, 0, 2005, 2005, Offline), s(2, 0, 2006, 62_006, Online), 0},
+		{"other run, occurred 60 s before its receipt", s(1, 0, 9000, 9000, Offline), s(2, 0, 9001, 69_001, Online), 0},
+		{"occurred before, received 61 s later in time", s(1, 0, 9000, 9000, Offline), s(2, 0, 10_000, 70_000, Online), 0},
+		{"unnamed, the clock behind", s(0, 0, 50_000, 9000, Offline), s(0, 0, 49_000, 70_000, Online), 0},
+		{"unnamed, received 60 s later, the clock behind", s(0, 0, 50_000, 9000, Offline), s(0, 0, 49_000, 69_000, Online), StaleOccur},
+		{"unnamed, late by 60 s", s(0, 0, 50_000, 9000, Offline), s(0, 0, 49_000, 109_000, Online), 0},
+		{"unnamed, late by more", s(0, 0, 50_000, 9000, Offline), s(0, 0, 49_000, 109_001, Online), StaleOccur},
+		{"received long before", s(1, 0, 90_000, 90_000, Offline), s(2, 0, 29_000, 29_000, Online), StaleReceive},
+		{"received long before, but it occurred later", s(1, 0, 29_000, 89_000, Offline), s(2, 0, 28_999, 29_000, Online), StaleOccur},
+		{"received long before what is late", s(1, 0, 28_000, 89_001, Offline), s(2, 0, 28_500, 28_500, Online), 0},
+		{"tie, Online comes", s(1, 0, 5, 5, Offline), s(2, 0, 5, 6, Online), 0},
+		{"tie, Online was", s(1, 0, 5, 5, Online), s(2, 0, 5, 6, Offline), StaleTie},
+		{"tie, Off against Online", s(1, 0, 5, 5, Online), s(1, 0, 5, 6, Off), StaleTie},
+		{"tie, Online again", s(1, 0, 5, 5, Online), s(1, 0, 5, 6, Online), 0},
+		{"tie of two outages", s(1, 0, 5, 5, Offline), s(1, 0, 5, 6, InternetOffline), 0},
+	} {
+		newer, why := Newer(c.last, c.next)
+		if why != c.why || newer != (c.why == 0) {
+			t.Errorf("%s: newer %t, why %q; want %q", c.name, newer, why, c.why)
+		}
+	}
+}
+
 // TestNewerIsAnOrder proves that rule O1 asked of two samples either way round
 // names the same one, unless they are equal where it decides.
 func TestNewerIsAnOrder(t *testing.T) {

@@ -37,13 +37,13 @@ func (r Rules) deadline(c Candidate, clock int64) int64 {
 type Kind uint8
 
 const (
-	// Status: a sample.
+	// Status is a sample.
 	Status Kind = iota + 1
-	// MotionStart: motion began.
+	// MotionStart is motion that began.
 	MotionStart
-	// Wake: the deadline of the hold has come.
+	// Wake is the deadline of the hold that has come.
 	Wake
-	// Forget: the device is gone. What is pending is withdrawn, nothing is known.
+	// Forget is a device that is gone: what is pending is withdrawn, nothing is known.
 	Forget
 )
 
@@ -75,10 +75,15 @@ type Input struct {
 type Type uint8
 
 const (
+	// NoType is no notification.
 	NoType Type = iota
+	// Alert tells of motion.
 	Alert
+	// OfflineType tells of Offline.
 	OfflineType
+	// OnlineType tells that an outage is over.
 	OnlineType
+	// InternetOfflineType tells of InternetOffline.
 	InternetOfflineType
 )
 
@@ -103,11 +108,17 @@ func (t Type) String() string {
 type Stage uint8
 
 const (
+	// Pending is a hold that began.
 	Pending Stage = iota + 1
+	// Withdrawn is a hold that ended early: there is nothing to tell.
 	Withdrawn
+	// Due asks to tell people.
 	Due
+	// Late is an alert that came too late to be one (rule M3).
 	Late
+	// Paused is an outage of a device that was switched off (rule H2).
 	Paused
+	// Resumed is its end.
 	Resumed
 )
 
@@ -119,11 +130,11 @@ func (s Stage) String() string {
 type EffectKind uint8
 
 const (
-	// Notify: send Notice.
+	// Notify asks to send Notice.
 	Notify EffectKind = iota + 1
-	// Count: count Why.
+	// Count asks to count Why.
 	Count
-	// Remember: add Span to the device's (see Remembered).
+	// Remember asks to add Span to the device's (see Remembered).
 	Remember
 )
 
@@ -166,25 +177,27 @@ type Notice struct {
 type Reason uint8
 
 const (
-	// StaleRepeat: the sequence of the last applied sample again.
+	// StaleRepeat is the sequence of the last applied sample again.
 	StaleRepeat Reason = iota + 1
-	// StaleSequence: a lower sequence in the same run.
+	// StaleSequence is a lower sequence in the same run.
 	StaleSequence
-	// StaleReceive: received long before the last applied sample.
+	// StaleReceive is a sample received long before the last applied one.
 	StaleReceive
-	// StaleOccur: it occurred before the last applied sample.
+	// StaleOccur is a sample that occurred before the last applied one.
 	StaleOccur
-	// StaleTie: it occurred with the last applied sample, which says Online.
+	// StaleTie is a sample that occurred with the last applied one, which says Online.
 	StaleTie
-	// StatusZero, StatusInvalid, StatusUnknown: rule S1, it says nothing.
+	// StatusZero is a mask of 0, which says nothing (rule S1).
 	StatusZero
+	// StatusInvalid is a mask that says of itself that it is not valid (rule S1).
 	StatusInvalid
+	// StatusUnknown is a state not known here (rule S1).
 	StatusUnknown
-	// MotionDouble: rule M2.
+	// MotionDouble is a start of motion that is remembered (rule M2).
 	MotionDouble
-	// MotionDisabled: rule M1.
+	// MotionDisabled is motion in a region that makes no alerts (rule M1).
 	MotionDisabled
-	// TimeCorrected: rule T2.
+	// TimeCorrected is a source's time that was not believed (rule T2).
 	TimeCorrected
 	// Reasons is how many there are, 0 included.
 	Reasons
@@ -390,5 +403,5 @@ func (m *machine) outageNotice(stage Stage) {
 // HoldSpent is the deliberate wait before a Due (rule H7): from the append time
 // of the sample that began it to the deadline, 0 for an alert.
 func (n *Notice) HoldSpent() time.Duration {
-	return time.Duration(n.Decide-n.Started) * time.Millisecond
+	return time.UnixMilli(n.Decide).Sub(time.UnixMilli(n.Started))
 }

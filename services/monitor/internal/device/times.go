@@ -13,14 +13,15 @@ const (
 	reorder     = minute        // O1
 )
 
-// ReceiveTime is rule T1: when a record appended at append was first received.
-// original is what the record carries, 0 for nothing; it is believed only of a
-// record that was kept (spooled or restated), and if it is not after append.
-func ReceiveTime(original, append int64, kept bool) int64 {
-	if kept && original > 0 && original <= append {
+// ReceiveTime is rule T1: when a record appended at appended was first
+// received. original is what the record carries, 0 for nothing; it is believed
+// only of a record that was kept (spooled or restated), and if it is not after
+// the append time.
+func ReceiveTime(original, appended int64, kept bool) int64 {
+	if kept && original > 0 && original <= appended {
 		return original
 	}
-	return append
+	return appended
 }
 
 // OccurTime is rule T2: when something happened that the source says happened

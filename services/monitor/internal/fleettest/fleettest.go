@@ -16,7 +16,7 @@ func Lines(seed uint64, events int) []string {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	chance := func(percent int) bool { return r.IntN(100) < percent }
 	grain := []time.Duration{time.Second, 5 * time.Second, time.Millisecond, 20 * time.Second}[r.IntN(4)]
-	round := func(d time.Duration) time.Duration { return d / grain * grain }
+	round := func(d time.Duration) time.Duration { return d.Truncate(grain) }
 	clock := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	layout := func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
@@ -80,7 +80,7 @@ func Lines(seed uint64, events int) []string {
 		case 6:
 			occur = []time.Time{time.Unix(0, 0), time.Unix(-5, 0), time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)}[r.IntN(3)]
 		case 7:
-			occur = receive.Add([]time.Duration{-60, 60, -900, -3600}[r.IntN(4)] * time.Second)
+			occur = receive.Add([]time.Duration{-time.Minute, time.Minute, -15 * time.Minute, -time.Hour}[r.IntN(4)])
 		}
 		if !chance(4) {
 			e["occurTime"] = layout(occur)
