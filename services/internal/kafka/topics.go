@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -26,7 +28,8 @@ const timestampType = "message.timestamp.type"
 
 // Create makes the topics that do not exist yet, each with n partitions and
 // the replication factor given (-1 is the broker's default), and leaves the
-// others alone. It returns the names it created.
+// others alone. It returns the names it created, once the broker shows them: a
+// topic is made by the controller, and the brokers hear of it a moment later.
 func Create(ctx context.Context, cl *kgo.Client, topics []topic.Topic, n int32, replication int16) ([]string, error) {
 	adm := kadm.NewClient(cl)
 	var created []string
@@ -40,7 +43,29 @@ func Create(ctx context.Context, cl *kgo.Client, topics []topic.Topic, n int32, 
 			created = append(created, t.Name)
 		}
 	}
-	return created, nil
+	return created, awaitTopics(ctx, adm, created)
+}
+
+// awaitTopics returns when the topics are in the cluster's metadata.
+func awaitTopics(ctx context.Context, adm *kadm.Client, names []string) error {
+	for len(names) > 0 {
+		details, err := adm.ListTopics(ctx, names...)
+		if err != nil {
+			return fmt.Errorf("list the new topics: %w", err)
+		}
+		missing := slices.ContainsFunc(names, func(name string) bool {
+			return !details.Has(name) || len(details[name].Partitions) == 0
+		})
+		if !missing && details.Error() == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the new topics: %w", ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return nil
 }
 
 func configs(t topic.Topic) map[string]*string {
