@@ -14,9 +14,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kfake"
 )
 
 const sample = "From: =?UTF-8?q?T=C3=B6csin?= <tocsin@site.test>\r\n" +
@@ -179,7 +181,7 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close() //nolint:errcheck // the server closed it
+	defer c.Close() // the server closed it
 	send := func(body string) error {
 		if err := errors.Join(c.Mail("tocsin@site.test"), c.Rcpt("ann@acme.test")); err != nil {
 			return err
@@ -224,41 +226,57 @@ func (s *slowStore) put(n uint64, data []byte) error {
 
 // A message that is being stored when Serve is stopped is stored and answered.
 func TestStopAnswers(t *testing.T) {
-	in := mustOpen(t, "")
-	files := &slowStore{memory: memory{messages: make(map[uint64][]byte)}, begun: make(chan struct{}), let: make(chan struct{})}
-	in.files = files
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := in.Serve(ctx, l); err != nil {
-			t.Error(err)
-		}
-	})
-	answer := make(chan error, 1)
-	running.Go(func() {
-		answer <- smtp.SendMail(l.Addr().String(), nil, "tocsin@site.test", []string{"ann@acme.test"}, []byte(sample))
-	})
-	<-files.begun
-	cancel()
-	for { // until it takes nobody more
-		c, err := net.Dial("tcp", l.Addr().String())
+	synctest.Test(t, func(t *testing.T) {
+		var network kfake.VirtualNetwork
+		in := mustOpen(t, "")
+		files := &slowStore{memory: memory{messages: make(map[uint64][]byte)}, begun: make(chan struct{}), let: make(chan struct{})}
+		in.files = files
+		l, err := network.Listen("tcp", "localhost:25")
 		if err != nil {
-			break
+			t.Fatal(err)
 		}
-		c.Close() //nolint:errcheck // it was only to see
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			if err := in.Serve(ctx, l); err != nil {
+				t.Error(err)
+			}
+		})
+		conn, err := network.DialContext(ctx, "tcp", "localhost:25")
+		if err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() {
+			defer conn.Close() // the server closes it too
+			if err := deliver(conn, sample); err != nil {
+				t.Errorf("the client was told %v", err)
+			}
+		})
+		<-files.begun
+		cancel()
+		synctest.Wait() // Serve has done what it does at once
+		close(files.let)
+		running.Wait()
+		if got := in.List(0); len(got) != 1 {
+			t.Errorf("%d messages stored", len(got))
+		}
+	})
+}
+
+func deliver(conn net.Conn, body string) error {
+	c, err := smtp.NewClient(conn, "localhost")
+	if err != nil {
+		return err
 	}
-	close(files.let)
-	// The goodbye may be lost, the answer to the message not.
-	if err := <-answer; err != nil && !errors.Is(err, io.EOF) {
-		t.Errorf("the client was told %v", err)
+	if err := errors.Join(c.Mail("tocsin@site.test"), c.Rcpt("ann@acme.test")); err != nil {
+		return err
 	}
-	running.Wait()
-	if got := in.List(0); len(got) != 1 {
-		t.Errorf("%d messages stored", len(got))
+	w, err := c.Data()
+	if err != nil {
+		return err
 	}
+	if _, err := io.WriteString(w, body); err != nil {
+		return err
+	}
+	return w.Close()
 }

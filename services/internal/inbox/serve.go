@@ -44,7 +44,7 @@ func (in *Inbox) Serve(ctx context.Context, l net.Listener) error {
 		return errors.Join(fmt.Errorf("serve the inbox: %w", err), s.Close())
 	case <-ctx.Done():
 	}
-	l.Close() //nolint:errcheck // it accepts no more either way
+	l.Close() // it accepts no more either way
 	<-served  //nolint:errcheck // the error of the closed listener
 	b.stop()
 	if err := s.Close(); err != nil && !errors.Is(err, net.ErrClosed) {

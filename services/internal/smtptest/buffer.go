@@ -50,7 +50,7 @@ func (b *buffered) Close() error {
 	b.closed = true
 	b.more.Signal()
 	if len(b.pending) > 0 {
-		go io.Copy(io.Discard, b.Conn) //nolint:errcheck // ends when the pump closes it
+		go io.Copy(io.Discard, b.Conn) // ends when the pump closes it
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ func (b *buffered) Close() error {
 // pump ends when the connection is closed and all was read, or the other end
 // has gone.
 func (b *buffered) pump() {
-	defer b.Conn.Close() //nolint:errcheck // nothing can be done about it
+	defer b.Conn.Close() // nothing can be done about it
 	for {
 		b.mu.Lock()
 		for len(b.pending) == 0 && !b.closed {

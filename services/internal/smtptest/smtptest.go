@@ -117,10 +117,10 @@ func Start(l net.Listener, script Script) *Server {
 // Close closes the listener and all connections and waits for their ends.
 func (s *Server) Close() {
 	close(s.closing)
-	s.listener.Close() //nolint:errcheck // nothing can be done about it
+	s.listener.Close() // nothing can be done about it
 	s.mu.Lock()
 	for c := range s.conns {
-		c.Close() //nolint:errcheck // as above
+		c.Close() // as above
 	}
 	s.mu.Unlock()
 	s.running.Wait()
@@ -164,7 +164,7 @@ func (s *Server) accept() {
 		s.mu.Unlock()
 		s.running.Go(func() {
 			defer func() {
-				raw.Close() //nolint:errcheck // the test's end of it is over
+				raw.Close() // the test's end of it is over
 				s.mu.Lock()
 				delete(s.conns, raw)
 				s.mu.Unlock()
@@ -236,9 +236,9 @@ func (c *conn) answered(e Event, ordinary string) (Reply, error) {
 func (c *conn) do(r Reply) error {
 	if r.After > 0 {
 		// A client that goes away meanwhile ends the wait.
-		c.net.SetReadDeadline(time.Now().Add(r.After)) //nolint:errcheck // seen at the read
+		c.net.SetReadDeadline(time.Now().Add(r.After)) // seen at the read
 		_, err := c.r.Peek(1)
-		c.net.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
+		c.net.SetReadDeadline(time.Time{}) // as above
 		var n net.Error
 		if err == nil {
 			time.Sleep(r.After) // it pipelines: wait it out
@@ -262,8 +262,8 @@ func (c *conn) do(r Reply) error {
 
 func (c *conn) line() (string, error) {
 	if idle := c.server.script.Idle; idle > 0 {
-		c.net.SetReadDeadline(time.Now().Add(idle)) //nolint:errcheck // seen at the read
-		defer c.net.SetReadDeadline(time.Time{})    //nolint:errcheck // as above
+		c.net.SetReadDeadline(time.Now().Add(idle)) // seen at the read
+		defer c.net.SetReadDeadline(time.Time{})    // as above
 	}
 	l, err := c.r.ReadString('\n')
 	return strings.TrimRight(l, "\r\n"), err

@@ -45,7 +45,7 @@ func (m *Mailer) dial(ctx context.Context) (*connection, error) {
 			// go-mail leaves a connection open whose greeting, TLS or login
 			// fails, and its timeout is for each read, this one for all of them.
 			c.net = n
-			stop = context.AfterFunc(limit, func() { n.Close() }) //nolint:errcheck // whoever reads from it sees the error
+			stop = context.AfterFunc(limit, func() { n.Close() }) // whoever reads from it sees the error
 			if m.cfg.TLS == TLSImplicit {
 				t := tls.Client(n, m.tlsConfig())
 				if err := t.HandshakeContext(ctx); err != nil {
@@ -82,11 +82,11 @@ func (m *Mailer) dial(ctx context.Context) (*connection, error) {
 	}
 	if err != nil {
 		if c.net != nil {
-			c.net.Close() //nolint:errcheck // as above
+			c.net.Close() // as above
 		}
 		return nil, fmt.Errorf("connect to the relay %s: %w", m.cfg.relay(), err)
 	}
-	c.unwatch = context.AfterFunc(ctx, func() { c.net.Close() }) //nolint:errcheck // as above
+	c.unwatch = context.AfterFunc(ctx, func() { c.net.Close() }) // as above
 	return c, nil
 }
 
@@ -174,7 +174,7 @@ func (c *connection) quit() {
 
 func (c *connection) close() {
 	c.unwatch()
-	c.net.Close() //nolint:errcheck // it is over either way
+	c.net.Close() // it is over either way
 }
 
 // login picks how to log in from what the relay offers: over TLS the plain ways,

@@ -41,9 +41,11 @@ const (
 
 // fakeFacts is the log: it keeps what is appended, unless fail says no.
 type fakeFacts struct {
-	mu       sync.Mutex
-	fail     func() error
-	slow     time.Duration // of renewals
+	mu   sync.Mutex
+	fail func() error
+	// How long a renewal and a result take.
+	slow, slowResult time.Duration
+
 	results  []*outboxv1.Result
 	times    []time.Time
 	renewals []time.Time
@@ -61,7 +63,10 @@ func (f *fakeFacts) add(do func()) error {
 	return nil
 }
 
-func (f *fakeFacts) Result(_ context.Context, r *outboxv1.Result) error {
+func (f *fakeFacts) Result(ctx context.Context, r *outboxv1.Result) error {
+	if !sleep(ctx, f.slowResult) {
+		return ctx.Err()
+	}
 	return f.add(func() { f.results, f.times = append(f.results, r), append(f.times, time.Now()) })
 }
 
@@ -110,6 +115,9 @@ func in(t *testing.T, script smtptest.Script, set func(*Config), body func(*benc
 			Meter:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.meter)),
 			Dial:   b.net.DialContext, Facts: b.facts,
 			Render: func(m *outboxv1.Mail) (Content, error) {
+				if len(m.GetItems()) == 0 {
+					return Content{}, errors.New("nothing to say")
+				}
 				return Content{Subject: "[Offline] " + m.GetItems()[0].GetDeviceName(), Text: "text\n.\nmore\n", HTML: "<p>html</p>\n"}, nil
 			},
 		})
@@ -508,6 +516,27 @@ func TestRelayAway(t *testing.T) {
 	})
 }
 
+// Failures at once on several connections are one failure.
+func TestFailuresAtOnce(t *testing.T) {
+	in(t, smtptest.Script{Reply: on(smtptest.Connect, smtptest.Reply{})}, func(c *Config) { c.Connections = 6 }, func(b *bench) {
+		for i := range 6 {
+			m := b.mail("ann@acme.test")
+			m.AccountId = fmt.Sprint("account", i)
+			b.try(m)
+		}
+		b.await(6)
+		want(t, "connections", b.relay.Opened(), 6)
+		want(t, "time", b.since(), 30*time.Second)
+		b.relay.Close()
+		b.listen(smtptest.Script{})
+		b.try(b.mail("ann@acme.test"))
+		b.await(7)
+		if d := b.since(); d > 32*time.Second {
+			t.Errorf("the next connection came after %v, want about 31 s", d)
+		}
+	})
+}
+
 // A relay that accepts and says nothing holds an attempt for as long as the
 // settings say, at each step, and the result is never uncertain before the dot.
 func TestHangingRelay(t *testing.T) {
@@ -720,6 +749,21 @@ func TestHeaderInjection(t *testing.T) {
 	})
 }
 
+// A mail that cannot be rendered is given up, and the operator is told.
+func TestNotRendered(t *testing.T) {
+	in(t, smtptest.Script{}, nil, func(b *bench) {
+		m := b.mail("ann@acme.test")
+		m.Items = nil
+		b.try(m)
+		r := b.await(1)[0]
+		want(t, "result", outcomes([]*outboxv1.Result{r})+" "+r.GetText(), "m1/1 REJECTED 5.6.0 nothing to say")
+		want(t, "connections", b.relay.Opened(), 0)
+		if !strings.Contains(b.log.String(), "level=ERROR") {
+			t.Errorf("log: %s", b.log)
+		}
+	})
+}
+
 // SMTPUTF8 is asked for only when the address needs it: a domain is written in
 // its ASCII form, and where the relay cannot do it the mail is refused for good.
 func TestInternationalAddresses(t *testing.T) {
@@ -774,7 +818,7 @@ func TestLease(t *testing.T) {
 				b.Send(Attempt{Mail: b.mail("ann@acme.test"), LeaseUntil: time.Now().Add(c.lease)})
 				r := b.await(1)[0]
 				want(t, "outcome", r.GetOutcome(), retrying)
-				if d := b.since(); d > 55*time.Second {
+				if d := b.since(); d > time.Minute {
 					t.Errorf("given up after %v", d)
 				}
 				if !strings.Contains(r.GetText(), "lease") && !strings.Contains(r.GetText(), "content") {
@@ -809,7 +853,7 @@ func TestLateRenewal(t *testing.T) {
 // No renewal follows the result, not even one that was on its way.
 func TestNoRenewalAfterResult(t *testing.T) {
 	in(t, smtptest.Script{Reply: on("RCPT", smtptest.Reply{Text: "250 ok", After: 25 * time.Second})}, nil, func(b *bench) {
-		b.facts.slow = 15 * time.Second
+		b.facts.slow, b.facts.slowResult = 15*time.Second, time.Minute
 		b.try(b.mail("ann@acme.test"))
 		b.await(1)
 		time.Sleep(time.Hour)

@@ -34,14 +34,13 @@ const (
 )
 
 // parent is the trace of an item's notification.
-func parent(ctx context.Context, it *outboxv1.Mail_Item) context.Context {
-	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": it.GetTraceparent()})
+func parent(it *outboxv1.Mail_Item) context.Context {
+	return propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": it.GetTraceparent()})
 }
 
 // startSpan begins the span of an attempt, in the trace of the mail's first
 // item and linked to the others'.
 func (m *Mailer) startSpan(ml *outboxv1.Mail) (context.Context, trace.Span) {
-	ctx := context.Background()
 	attrs := []attribute.KeyValue{
 		semconv.ServerAddress(m.cfg.Host), semconv.ServerPort(m.cfg.port()), semconv.NetworkProtocolName("smtp"),
 		attrMailID.String(ml.GetMailId()), attrAccountID.String(ml.GetAccountId()), attrAttempt.Int64(int64(ml.GetAttempt())),
@@ -49,19 +48,18 @@ func (m *Mailer) startSpan(ml *outboxv1.Mail) (context.Context, trace.Span) {
 	var links []trace.Link
 	var ids []string
 	for i, it := range ml.GetItems() {
-		n := it.GetNotification()
-		ids = append(ids, n.GetNotificationId())
-		if i > 0 {
-			if sc := trace.SpanContextFromContext(parent(context.Background(), it)); sc.IsValid() {
-				links = append(links, trace.Link{SpanContext: sc})
-			}
-			continue
+		ids = append(ids, it.GetNotification().GetNotificationId())
+		if sc := trace.SpanContextFromContext(parent(it)); i > 0 && sc.IsValid() {
+			links = append(links, trace.Link{SpanContext: sc})
 		}
-		ctx = parent(ctx, it)
-		attrs = append(attrs, delays(n, ml.GetDate().AsTime())...)
 	}
 	attrs = append(attrs, attrNotifications.StringSlice(ids))
-	return m.tracer.Start(ctx, "smtp send", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...), trace.WithLinks(links...))
+	var first *outboxv1.Mail_Item
+	if len(ml.GetItems()) > 0 {
+		first = ml.GetItems()[0]
+		attrs = append(attrs, delays(first.GetNotification(), ml.GetDate().AsTime())...)
+	}
+	return m.tracer.Start(parent(first), "smtp send", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...), trace.WithLinks(links...))
 }
 
 func delays(n *notificationv1.Notification, decided time.Time) []attribute.KeyValue {
@@ -97,7 +95,7 @@ func traceID(ml *outboxv1.Mail) string {
 	if len(ml.GetItems()) == 0 {
 		return ""
 	}
-	sc := trace.SpanContextFromContext(parent(context.Background(), ml.GetItems()[0]))
+	sc := trace.SpanContextFromContext(parent(ml.GetItems()[0]))
 	if !sc.HasTraceID() {
 		return ""
 	}
