@@ -99,9 +99,9 @@ func runTable(t *testing.T, table *partition.Table, lines []string, each func(i 
 // implementation of the rules says about fleets full of trouble, and that the
 // replay prints exactly what is due of it, in order.
 func TestOracle(t *testing.T) {
-	seeds, size := uint64(60), 600
+	seeds, size := uint64(40), 600
 	if testing.Short() {
-		seeds = 20
+		seeds = 15
 	}
 	stages := map[string]int{}
 	for seed := range seeds {

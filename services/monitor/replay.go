@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tocsin/tocsin/services/internal/codec"
+	"github.com/tocsin/tocsin/services/internal/settings"
 	"github.com/tocsin/tocsin/services/monitor/internal/device"
 	"github.com/tocsin/tocsin/services/monitor/internal/partition"
 )
@@ -25,6 +26,8 @@ type Recording struct {
 // no Kafka and no clock.
 type Replay struct {
 	Hold Holds
+	// Settings are those of the devices, in force from the start; nil is none.
+	Settings *settings.Book
 	// Until is how far the clock runs on after the last line; zero is an hour.
 	// A time that the clock has passed already changes nothing.
 	Until time.Time
@@ -103,6 +106,10 @@ func before(a, b *partition.Notification) int {
 func (r Replay) run(rec Recording) iter.Seq2[*partition.Notification, error] {
 	return func(yield func(*partition.Notification, error) bool) {
 		table := partition.NewTable(r.Hold.rules())
+		if err := r.setUp(table); err != nil {
+			yield(nil, err)
+			return
+		}
 		refused := RefusedError{Name: rec.Name}
 		var sort sorter
 		drain := func() bool {
@@ -146,6 +153,21 @@ func (r Replay) run(rec Recording) iter.Seq2[*partition.Notification, error] {
 			yield(nil, &refused)
 		}
 	}
+}
+
+// setUp gives the table the settings.
+func (r Replay) setUp(table *partition.Table) error {
+	if r.Settings == nil {
+		return nil
+	}
+	for _, account := range r.Settings.Accounts() {
+		for _, s := range r.Settings.Devices(account) {
+			if err := table.Setting([]byte(codec.DeviceKey(s.AccountId, s.DeviceId)), s, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // sorter orders what comes in order of time by account and device as well.

@@ -49,6 +49,48 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// TestReplayWithSettings proves that holds and regions are taken from a settings
+// file, and that a bad one is refused with its place.
+func TestReplayWithSettings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "settings.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const events = `{"accountId":"acme","deviceId":"cam-1","occurTime":"2026-03-01T12:00:00Z","status":{"state":"OFFLINE"}}
+{"accountId":"acme","deviceId":"cam-1","occurTime":"2026-03-01T12:00:01Z","motion":{"phase":"START","regionId":"yard"}}
+{"accountId":"acme","deviceId":"cam-1","occurTime":"2026-03-01T12:00:01Z","motion":{"phase":"START","regionId":"door"}}
+`
+	write(`accounts:
+  - id: acme
+    name: Acme
+    timezone: UTC
+    active: true
+    devices:
+      - id: cam-1
+        name: Door
+        holds: {offline: 20s}
+        regions: [{id: door, level: HIGH, enabled: true}, {id: yard, level: HIGH, enabled: false}]
+`)
+	cmd, err := parseReplay("--settings", file, "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := cmd.run(strings.NewReader(events), &out); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, `"door"`) || !strings.Contains(got, `{"at":"2026-03-01T12:00:20.000Z"`) {
+		t.Errorf("output\n%s", got)
+	}
+	write("accounts:\n  - idd: acme\n")
+	if err := cmd.run(strings.NewReader(events), &out); err == nil || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("a typo in the settings: %v", err)
+	}
+}
+
 // TestReplayRefuses proves that what cannot be done is said by its name.
 func TestReplayRefuses(t *testing.T) {
 	for want, args := range map[string][]string{

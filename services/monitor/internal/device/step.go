@@ -217,9 +217,6 @@ func (r Reason) String() string {
 func (r Rules) Step(s State, in Input, effects []Effect) (State, []Effect) {
 	before := s
 	m := machine{Rules: r, State: s, in: in, effects: effects}
-	if in.Corrected {
-		m.count(TimeCorrected)
-	}
 	switch in.Kind {
 	case Status:
 		m.status()

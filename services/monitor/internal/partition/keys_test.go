@@ -14,8 +14,8 @@ import (
 func TestKeys(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	k := newKeys()
-	plain := map[string]int32{}
-	for range 100_000 {
+	plain, owners := map[string]int32{}, map[int32]string{}
+	for range 50_000 {
 		account, id := fmt.Sprint("account-", r.IntN(20)), fmt.Sprint("d", r.IntN(100))
 		key := account + "/" + id
 		slot, there := plain[key]
@@ -25,18 +25,17 @@ func TestKeys(t *testing.T) {
 		switch {
 		case !there:
 			slot = k.add([]byte(key), len(account))
-			for other, s := range plain {
-				if s == slot {
-					t.Fatalf("%s and %s share slot %d", key, other, slot)
-				}
+			if other := owners[slot]; other != "" {
+				t.Fatalf("%s and %s share slot %d", key, other, slot)
 			}
-			plain[key] = slot
+			plain[key], owners[slot] = slot, key
 		case r.IntN(2) == 0:
 			if a, d := k.names(slot); a != account || d != id {
 				t.Fatalf("slot of %s is named %s and %s", key, a, d)
 			}
 			k.remove(slot)
 			delete(plain, key)
+			delete(owners, slot)
 		}
 		if k.len() != len(plain) {
 			t.Fatalf("%d keys, want %d", k.len(), len(plain))

@@ -336,11 +336,13 @@ func (o *observed) Closed(int32) { o.closed = true }
 func TestObserved(t *testing.T) {
 	var o observed
 	p := open("acme/cam-1", tracenoop.NewTracerProvider(), &o)
-	zero := status("acme", "cam-1", start, eventv1.Status_UNKNOWN)
+	zero := status("acme", "cam-1", start+11_000, eventv1.Status_UNKNOWN)
+	zero.TimeCorrected = true // and counted by the archiver, but ahead of the clock still
 	run(t, p, at(0), record(t, status("acme", "cam-1", start, eventv1.Status_OFFLINE)), record(t, zero), record(t, motionPhase(eventv1.Motion_END)),
 		record(t, &eventv1.DeviceEvent{AccountId: "acme", DeviceId: "cam-1", Kind: &eventv1.DeviceEvent_Heartbeat{Heartbeat: &eventv1.Heartbeat{}}}))
 	want := observed{told: 1, devices: 1, holds: 1, counts: partition.Counts{Statuses: 2, MotionSteps: 1, Heartbeats: 1}}
 	want.counts.Reasons[device.StatusZero] = 1
+	want.counts.Reasons[device.TimeCorrected] = 1
 	if o != want {
 		t.Errorf("observed %+v, want %+v", o, want)
 	}

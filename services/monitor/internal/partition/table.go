@@ -185,8 +185,8 @@ func (t *Table) Event(ev *eventv1.DeviceEvent, trace device.Trace, clock int64) 
 	said, _ := codec.UnixMilli(ev.OccurTime)
 	in := device.Input{At: t.clock, Trace: trace}
 	in.Receive = device.ReceiveTime(original, t.clock, ev.Spooled || ev.Restated)
-	in.Occur, in.Corrected = device.OccurTime(said, in.Receive)
-	in.Corrected = in.Corrected || ev.TimeCorrected
+	occur, corrected := device.OccurTime(said, in.Receive)
+	in.Occur, in.Corrected = occur, corrected || ev.TimeCorrected
 
 	t.keyText = append(append(append(t.keyText[:0], ev.AccountId...), '/'), ev.DeviceId...)
 	slot := t.keys.find(t.keyText)
@@ -218,6 +218,9 @@ func (t *Table) Event(ev *eventv1.DeviceEvent, trace device.Trace, clock int64) 
 	default:
 		t.counts.Others++
 		return
+	}
+	if corrected { // what the archiver corrected it has counted
+		t.counts.Reasons[device.TimeCorrected]++
 	}
 	t.step(slot, ev, in)
 }

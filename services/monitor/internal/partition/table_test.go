@@ -66,7 +66,7 @@ func whole(log []entry) (*partition.Table, []partition.Notification) {
 	return table, out
 }
 
-const seeds = 10
+const seeds = 6
 
 // TestSnapshot proves that what is written of every device, read back anywhere,
 // and the rest of the log give what the whole log gives.
