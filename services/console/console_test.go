@@ -164,7 +164,7 @@ func consume(t *testing.T, c *kafkatest.Cluster, topics ...string) []*kgo.Record
 	t.Helper()
 	cl := c.Client(t, kgo.ConsumeTopics(topics...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	var out []*kgo.Record
-	for range 5 {
+	for range 20 { // longer than a fetch waits
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		out = append(out, cl.PollFetches(ctx).Records()...)
 		cancel()

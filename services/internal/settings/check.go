@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -83,18 +84,18 @@ func (s *stage) checkDevice(k Key, v *settingsv1.Device, view objects) {
 			s.at(k, "bridge").fail(s, "device %s is a camera; give it kind: BRIDGE or name another", id)
 		}
 	}
-	for i, r := range v.GetRegions() {
+	for _, r := range v.GetRegions() {
 		for _, u := range r.GetRecipients() {
 			switch user := view.user(k.Account, u); {
 			case user == nil:
-				s.regionAt(k, i, r, "recipients", Key{k.Account, KindUser, u}).fail(s, "the account has no user %q%s", u, s.known(view, KindUser, u))
+				s.regionAt(k, r, "recipients", Key{k.Account, KindUser, u}).fail(s, "the account has no user %q%s", u, s.known(view, KindUser, u))
 			case user.GetMasterAccountId() != "":
-				s.regionAt(k, i, r, "recipients", Key{}).fail(s, "user %s is of the master account, and gets no motion (rule G2)", u)
+				s.regionAt(k, r, "recipients", Key{}).fail(s, "user %s is of the master account, and gets no motion (rule G2)", u)
 			}
 		}
 		for _, m := range r.GetModes() {
 			if len(account.GetModes()) > 0 && !slices.Contains(account.GetModes(), m) {
-				s.regionAt(k, i, r, "modes", Key{k.Account, KindAccount, k.Account}).fail(s, "unknown mode %q%s", m, hint(m, account.GetModes()))
+				s.regionAt(k, r, "modes", Key{k.Account, KindAccount, k.Account}).fail(s, "unknown mode %q%s", m, hint(m, account.GetModes()))
 			}
 		}
 	}
@@ -151,7 +152,7 @@ func (s *stage) dangling(k Key, field string, missing Key, format string, args .
 
 // regionAt is the place of a region's field. missing is what it refers to,
 // which may be all that the write names.
-func (s *stage) regionAt(k Key, i int, r *settingsv1.Region, field string, missing Key) place {
+func (s *stage) regionAt(k Key, r *settingsv1.Region, field string, missing Key) place {
 	p, ok := s.written[k]
 	if !ok {
 		if _, gone := s.written[missing]; gone {
@@ -165,10 +166,9 @@ func (s *stage) regionAt(k Key, i int, r *settingsv1.Region, field string, missi
 	if list == nil {
 		return p
 	}
-	for j, item := range list.items {
+	for i, item := range list.items {
 		if id := item.child("id"); id != nil && id.text == r.GetRegionId() {
-			p.n, p.path, i = item, join(p.path, "regions"), j
-			p.path += "[" + itoa(i) + "]"
+			p.n, p.path = item, fmt.Sprintf("%s[%d]", join(p.path, "regions"), i)
 			if c := item.child(field); c != nil {
 				p.n, p.path = c, join(p.path, field)
 			}

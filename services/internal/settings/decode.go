@@ -167,10 +167,10 @@ func (d *decoder) name(into *string) field {
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
-// id reads an id; "" only where empty says "none".
-func (d *decoder) id(into *string, mayBeEmpty bool) field {
+// reference reads the id of another object; "" says "none".
+func (d *decoder) reference(into *string) field {
 	return func(n *node, path string) {
-		if s, ok := d.readID(n, path, mayBeEmpty); ok {
+		if s, ok := d.readID(n, path, true); ok {
 			*into = s
 		}
 	}

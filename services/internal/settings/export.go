@@ -13,12 +13,10 @@ import (
 	settingsv1 "github.com/tocsin/tocsin/proto/gen/tocsin/settings/v1"
 )
 
-func itoa(i int) string { return strconv.Itoa(i) }
-
 // Document is settings on their way to a text, in the order of the contract.
 // It is never changed.
 type Document struct {
-	accounts []any
+	accounts []*text
 	missing  []string
 }
 
@@ -28,7 +26,7 @@ func (b *Book) Export(accounts ...string) *Document {
 	if len(accounts) == 0 {
 		accounts = b.Accounts()
 	}
-	d := &Document{accounts: []any{}}
+	d := &Document{}
 	for _, id := range accounts {
 		o := b.accounts[id]
 		s := o[Key{id, KindAccount, id}]
@@ -62,27 +60,35 @@ func (d *Document) Missing() []string { return d.missing }
 // WithoutVersions is the document for another place or for keeping: applying
 // it is not refused because somebody wrote in between.
 func (d *Document) WithoutVersions() *Document {
-	var strip func(v any) any
-	strip = func(v any) any {
-		switch v := v.(type) {
-		case []any:
-			out := make([]any, len(v))
-			for i := range v {
-				out[i] = strip(v[i])
-			}
-			return out
-		case *text:
-			out := &text{}
-			for _, f := range *v {
-				if f.key != "version" {
-					out.set(f.key, strip(f.value))
-				}
-			}
-			return out
-		}
-		return v
+	out := &Document{missing: d.missing}
+	for _, a := range d.accounts {
+		out.accounts = append(out.accounts, a.without("version"))
 	}
-	return &Document{accounts: strip(d.accounts).([]any), missing: d.missing}
+	return out
+}
+
+func (m *text) without(key string) *text {
+	out := &text{}
+	for _, f := range *m {
+		switch v := f.value.(type) {
+		case *text:
+			out.set(f.key, v.without(key))
+		case []any:
+			list := make([]any, len(v))
+			for i, item := range v {
+				if t, ok := item.(*text); ok {
+					item = t.without(key)
+				}
+				list[i] = item
+			}
+			out.set(f.key, list)
+		default:
+			if f.key != key {
+				out.set(f.key, v)
+			}
+		}
+	}
+	return out
 }
 
 // YAML is the document as contract.md writes it.
@@ -93,7 +99,7 @@ func (d *Document) YAML() []byte {
 	}
 	b.WriteString("accounts:\n")
 	for _, a := range d.accounts {
-		for i, f := range *a.(*text) {
+		for i, f := range *a {
 			b.WriteString(map[bool]string{true: "  - ", false: "    "}[i == 0] + f.key + ":")
 			list, isList := f.value.([]any)
 			if !isList || len(list) == 0 || !isText(list[0]) {
@@ -117,7 +123,11 @@ func (d *Document) YAML() []byte {
 func (d *Document) JSON() []byte {
 	var compact, b bytes.Buffer
 	m := &text{}
-	m.set("accounts", d.accounts)
+	list := []any{}
+	for _, a := range d.accounts {
+		list = append(list, a)
+	}
+	m.set("accounts", list)
 	jsonText(&compact, m)
 	if err := json.Indent(&b, compact.Bytes(), "", "  "); err != nil {
 		panic(fmt.Sprintf("settings: own JSON is not readable: %v: %s", err, compact.Bytes()))

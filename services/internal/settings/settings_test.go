@@ -196,7 +196,7 @@ func TestMistakes(t *testing.T) {
 
 // All that is wrong is told at once, not the first only.
 func TestAllMistakesAtOnce(t *testing.T) {
-	_, err := Parse([]byte("accounts:\n  - id: 1\n  - id: b\n    nmae: x\n    active: maybe\n"))
+	_, err := Parse([]byte("accounts:\n  - id: 1\n  - id: b\n    naem: x\n    active: maybe\n"))
 	var ps Problems
 	if !errors.As(err, &ps) || len(ps) != 3 {
 		t.Fatalf("err = %v, want three problems", err)

@@ -118,10 +118,10 @@ func head(table fields) fields {
 func accountTable(d *decoder, s *settingsv1.Setting) fields {
 	a := s.GetAccount()
 	return head(fields{
-		"name": d.name(&a.Name), "timezone": d.zone(&a.Timezone), "dataCenter": d.id(&a.DataCenter, true),
+		"name": d.name(&a.Name), "timezone": d.zone(&a.Timezone), "dataCenter": d.reference(&a.DataCenter),
 		"active": d.boolean(&a.Active), "systemNotifications": d.boolean(&a.SystemNotifications),
 		"modes": d.names(&a.Modes, maxModes), "activeMode": d.name(&a.ActiveMode),
-		"master": d.id(&a.Master, true), "holds": d.holds(&a.Holds),
+		"master": d.reference(&a.Master), "holds": d.holds(&a.Holds),
 	})
 }
 
@@ -142,7 +142,7 @@ func userTable(d *decoder, s *settingsv1.Setting, _ bool) fields {
 func deviceTable(d *decoder, s *settingsv1.Setting, prune bool) fields {
 	v := s.GetDevice()
 	return head(fields{
-		"name": d.name(&v.Name), "bridge": d.id(&v.Bridge, true), "site": d.id(&v.Site, true), "holds": d.holds(&v.Holds),
+		"name": d.name(&v.Name), "bridge": d.reference(&v.Bridge), "site": d.reference(&v.Site), "holds": d.holds(&v.Holds),
 		"kind": func(n *node, path string) {
 			if i, ok := d.word(n, path, "kind", kindNames); ok {
 				v.Kind = settingsv1.Device_Kind(i)
@@ -230,7 +230,7 @@ func regionTable(d *decoder, r *settingsv1.Region) fields {
 func muteTable(d *decoder, s *settingsv1.Setting, _ bool) fields {
 	m := s.GetMute()
 	return head(fields{
-		"device": d.id(&m.Device, true), "site": d.id(&m.Site, true), "user": d.id(&m.User, true),
+		"device": d.reference(&m.Device), "site": d.reference(&m.Site), "user": d.reference(&m.User),
 		"until": d.instant(&m.UntilTime), "why": d.name(&m.Why),
 	})
 }
@@ -238,7 +238,7 @@ func muteTable(d *decoder, s *settingsv1.Setting, _ bool) fields {
 func maintenanceTable(d *decoder, s *settingsv1.Setting, _ bool) fields {
 	m := s.GetMaintenance()
 	return head(fields{
-		"device": d.id(&m.Device, true), "site": d.id(&m.Site, true),
+		"device": d.reference(&m.Device), "site": d.reference(&m.Site),
 		"start": d.instant(&m.StartTime), "end": d.instant(&m.EndTime),
 	})
 }

@@ -12,8 +12,8 @@ package readmodel
 
 import (
 	"cmp"
-	"container/list"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -30,7 +30,8 @@ import (
 
 // Bounds of what is kept.
 const (
-	// maxNotices is how many notifications are kept, the longest untouched go first.
+	// maxNotices is how many notifications are kept at least; the longest
+	// untouched go first, a tenth of them at once.
 	maxNotices = 1000
 	// maxOutcomes is how many recipients of one notification are kept.
 	maxOutcomes = 200
@@ -92,6 +93,8 @@ type Notice struct {
 	Paused time.Time
 	// Decision is what the gateway decided; nil before it has.
 	Decision *Decision
+
+	touched uint64
 }
 
 // Decision is what became of a notification.
@@ -146,8 +149,8 @@ type Model struct {
 
 	mu       sync.Mutex
 	devices  map[deviceKey]*Device
-	notices  map[noticeKey]*list.Element // of *Notice
-	latest   *list.List                  // the last touched in front
+	notices  map[noticeKey]*Notice
+	touches  uint64 // counts changes of notices
 	version  uint64
 	watchers map[chan struct{}]struct{}
 }
@@ -155,7 +158,7 @@ type Model struct {
 // New is an empty model.
 func New(log *slog.Logger) *Model {
 	return &Model{
-		log: log, devices: map[deviceKey]*Device{}, notices: map[noticeKey]*list.Element{}, latest: list.New(),
+		log: log, devices: map[deviceKey]*Device{}, notices: map[noticeKey]*Notice{},
 		watchers: map[chan struct{}]struct{}{},
 	}
 }
@@ -254,20 +257,29 @@ func (m *Model) Notification(rec *kgo.Record) {
 	m.touch()
 }
 
-// notice is the notice of a notification, moved to the front, new if need be.
+// notice is the notice of a notification, now the last touched, new if need be.
 func (m *Model) notice(n *notificationv1.Notification) *Notice {
 	k := noticeKey{n.GetAccountId(), n.GetNotificationId()}
-	if e := m.notices[k]; e != nil {
-		m.latest.MoveToFront(e)
-		return e.Value.(*Notice)
+	m.touches++
+	x := m.notices[k]
+	if x == nil {
+		if len(m.notices) >= maxNotices+maxNotices/10 {
+			for _, old := range m.latest()[maxNotices:] {
+				delete(m.notices, noticeKey{old.Account, old.ID})
+			}
+		}
+		x = &Notice{Account: k.account, Device: n.GetDeviceId(), ID: k.id, Type: n.GetType()}
+		m.notices[k] = x
 	}
-	x := &Notice{Account: k.account, Device: n.GetDeviceId(), ID: k.id, Type: n.GetType()}
-	m.notices[k] = m.latest.PushFront(x)
-	for len(m.notices) > maxNotices {
-		oldest := m.latest.Remove(m.latest.Back()).(*Notice)
-		delete(m.notices, noticeKey{oldest.Account, oldest.ID})
-	}
+	x.touched = m.touches
 	return x
+}
+
+// latest are all notices, the last touched first.
+func (m *Model) latest() []*Notice {
+	all := slices.Collect(maps.Values(m.notices))
+	slices.SortFunc(all, func(a, b *Notice) int { return cmp.Compare(b.touched, a.touched) })
+	return all
 }
 
 func (m *Model) apply(n *notificationv1.Notification) *Notice {
@@ -349,11 +361,11 @@ func (m *Model) decision(d *deliveryv1.Decision) {
 func (m *Model) mailOutcome(o *deliveryv1.MailOutcome) bool {
 	changed := false
 	for _, id := range o.GetNotificationIds() {
-		e := m.notices[noticeKey{o.GetAccountId(), id}]
-		if e == nil || e.Value.(*Notice).Decision == nil {
+		notice := m.notices[noticeKey{o.GetAccountId(), id}]
+		if notice == nil || notice.Decision == nil {
 			continue
 		}
-		outcomes := e.Value.(*Notice).Decision.Outcomes
+		outcomes := notice.Decision.Outcomes
 		for i := range outcomes {
 			x := &outcomes[i]
 			if x.MailID != o.GetMailId() {
@@ -408,8 +420,11 @@ func (m *Model) Overview(devices, notices int) Overview {
 	for _, d := range first {
 		o.Devices = append(o.Devices, *d) // Hold is never changed in place
 	}
-	for e := m.latest.Front(); e != nil && len(o.Notices) < notices; e = e.Next() {
-		n := *e.Value.(*Notice)
+	for _, x := range m.latest() {
+		if len(o.Notices) == notices {
+			break
+		}
+		n := *x
 		if n.Decision != nil {
 			d := *n.Decision
 			d.Outcomes = slices.Clone(d.Outcomes)

@@ -66,6 +66,7 @@ type noticeView struct {
 	Headline string
 	Detail   string
 	Tone     string // of what it is about
+	Open     bool   // the reasons stand open
 	Badge    string
 	BadgeOf  string
 	At       time.Time
@@ -398,7 +399,9 @@ func (w *Web) about(match func(readmodel.Outcome) bool) []noticeView {
 	var out []noticeView
 	for _, n := range w.Model.Overview(0, 1<<20).Notices {
 		if n.Decision != nil && slices.ContainsFunc(n.Decision.Outcomes, match) {
-			out = append(out, w.noticeView(&n, w.inboxIDs(), true))
+			v := w.noticeView(&n, w.inboxIDs(), true)
+			v.Open = true
+			out = append(out, v)
 		}
 	}
 	return out
@@ -459,5 +462,5 @@ func when(how string, t time.Time) template.HTML {
 	t = t.UTC()
 	text := t.Format("2006-01-02 15:04:05 UTC")
 	// Everything here is of our own making, letters and digits.
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-how="%s">%s</time>`, t.Format("2006-01-02T15:04:05.000Z"), template.HTMLEscapeString(how), text))
+	return template.HTML(`<time datetime="` + t.Format("2006-01-02T15:04:05.000Z") + `" data-how="` + template.HTMLEscapeString(how) + `">` + text + `</time>`)
 }

@@ -92,7 +92,10 @@
     if (!have) return;
     const want = document.createElement("template");
     want.innerHTML = html;
+    const focused = document.activeElement;
     merge(have, want.content, seen.has(id));
+    // An element that changed its place has lost the focus on the way.
+    if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
     seen.add(id);
     tick(have);
   }
