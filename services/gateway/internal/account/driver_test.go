@@ -3,6 +3,7 @@ package account
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -111,11 +112,11 @@ func listed[K int64 | string](a *Agenda[K]) []string {
 	return lines
 }
 
-// restored is a State made of what another keeps, put in an order of its own.
+// restored is a State made of what another keeps, put in no order.
 func restored(all []Part) *State {
 	s := New()
-	for _, p := range slices.Backward(all) {
-		s.Put(p.Key(), p)
+	for _, i := range rand.New(rand.NewPCG(1, uint64(len(all)))).Perm(len(all)) {
+		s.Put(all[i].Key(), all[i])
 	}
 	return s
 }

@@ -477,3 +477,41 @@ func TestNoAttemptWhileBehind(t *testing.T) {
 		t.Errorf("%s of the lease are left, want 55 s", left)
 	}
 }
+
+// Proves when ticks are wanted: at once for something undecided, then at the
+// end of a lease, at the time of a retry if there is room for it, and at the
+// end of a mail's life.
+func TestDue(t *testing.T) {
+	b := newBench(t, "ann")
+	wants := func(what string, want time.Time) {
+		t.Helper()
+		if due, ok := b.p.Due(); !ok || !due.Equal(want) {
+			t.Errorf("%s a tick is wanted at %v (%v), want %v", what, due, ok, want)
+		}
+	}
+	if due, ok := b.p.Due(); ok {
+		t.Errorf("with nothing there a tick is wanted at %v", due)
+	}
+	b.poll(b.notify(start, alert("a", "n1")))
+	wants("with something undecided", start)
+	b.poll(b.tick(start))
+	wants("with an attempt under way", start.Add(time.Minute))
+	b.poll(b.result(start.Add(time.Second), b.sent[0].mail, outboxv1.Result_RETRYING))
+	var next time.Time
+	for at, value := range b.topics {
+		var m outboxv1.Mail
+		if strings.HasPrefix(at, b.opts.Topics.Outbox.Name) && proto.Unmarshal(value, &m) == nil {
+			next = m.GetNextTime().AsTime()
+		}
+	}
+	wants("with a retry to come", next)
+
+	// Four others fill the partition: the retry has to wait for one of them.
+	b.anchor(start.Add(2 * time.Second))
+	var recs []*kgo.Record
+	for i := range 5 {
+		recs = append(recs, b.notify(start.Add(2*time.Second), alert(fmt.Sprint("other", i), fmt.Sprint("m", i))))
+	}
+	b.poll(append(recs, b.tick(start.Add(2*time.Second)))...)
+	wants("with no room", start.Add(62*time.Second))
+}
