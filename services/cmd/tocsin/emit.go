@@ -89,7 +89,7 @@ type emitter struct {
 
 	accepted, duplicate, rejected int
 	// began is when the line recorded at first was sent (--speed).
-	began, first, last time.Time
+	began, first time.Time
 }
 
 func (e *emitter) endpoint() string {
@@ -215,10 +215,9 @@ func (e *emitter) read(raw []byte) (text []byte, at time.Time) {
 // wait is how long a line recorded at that time is not yet due. Lines that do
 // not say, and those older than the line before, are due with it.
 func (e *emitter) wait(at time.Time) time.Duration {
-	if e.Speed == 0 || at.IsZero() || at.Before(e.last) {
+	if e.Speed == 0 || at.IsZero() {
 		return 0
 	}
-	e.last = at
 	if e.first.IsZero() {
 		e.first, e.began = at, time.Now()
 	}

@@ -83,6 +83,17 @@ func TestUnsureStatusIsNotDropped(t *testing.T) {
 	}
 }
 
+// Proves the same for a change: what it changes to is in Kafka only when that
+// is known, however sure the status before it was.
+func TestUnsureChangeIsNotDropped(t *testing.T) {
+	table := New(Config{Most: 10, Slots: 4, Drop: true})
+	send(t, table, sample(online, 0), start)
+	table.Step("a/d", sample(offline, time.Second), start.Add(time.Second))
+	if again := table.Step("a/d", sample(offline, 2*time.Second), start.Add(2*time.Second)); again.Drop {
+		t.Errorf("a repeat of a change under way was dropped")
+	}
+}
+
 // Proves that an older sample passes without becoming the last one known, by
 // sequence within a run and by time otherwise.
 func TestOlderSampleIsNotRemembered(t *testing.T) {
