@@ -47,7 +47,7 @@ func TestMotionDaemon(t *testing.T) {
 	camera := harness.StartCamera(t)
 	motion := harness.NewProcess(t, "motion", daemon, "-n", "-c", motionConf(t, s.Ingest, camera.URL))
 	motion.Start()
-	harness.Eventually(t, 20*time.Second, "Motion watches the camera", func() error {
+	harness.Eventually(t, patience, "Motion watches the camera", func() error {
 		if !camera.Watched() {
 			return fmt.Errorf("nobody asked for the stream")
 		}
@@ -59,7 +59,7 @@ func TestMotionDaemon(t *testing.T) {
 
 	camera.Move(true)
 	moved := time.Now()
-	mail := s.Sink.Await(1, 10*time.Second)[0]
+	mail := s.Sink.Await(1, patience)[0]
 	wantMail(t, mail, "[Motion] Porch", "")
 	t.Logf("motion: mailed %v after something moved", mail.At.Sub(moved).Round(time.Millisecond))
 	harness.Pass(4 * time.Second)
@@ -69,10 +69,10 @@ func TestMotionDaemon(t *testing.T) {
 
 	// Motion itself waits half a minute before it gives a camera up.
 	camera.Unplug()
-	mail = s.Sink.Await(2, 90*time.Second)[1]
+	mail = s.Sink.Await(2, 2*patience)[1]
 	wantMail(t, mail, "[Offline] Porch", "")
 	camera.Plug()
-	mail = s.Sink.Await(3, 60*time.Second)[2]
+	mail = s.Sink.Await(3, patience)[2]
 	wantMail(t, mail, "[Online] Porch", "")
 	harness.Pass(6 * time.Second)
 	s.Sink.Exactly(3)

@@ -32,9 +32,9 @@ func TestMonitorKilledInHold(t *testing.T) {
 		s.Monitor.Kill()
 		harness.Pass(time.Second)
 		s.Monitor.Start()
-		t.Logf("monitor ready again after %v", s.Monitor.Ready(offline).Round(time.Millisecond))
+		t.Logf("monitor ready again after %v", s.Monitor.Ready(patience).Round(time.Millisecond))
 
-		wantAt(t, s.Sink.Await(1, offline+slack)[0], down.Add(offline))
+		wantAt(t, s.Sink.Await(1, patience)[0], down.Add(offline))
 		harness.Pass(2 * time.Second)
 		s.Sink.Exactly(1)
 		if got := stages(t, b, "yard"); !slices.Equal(got, []string{"OFFLINE PENDING", "OFFLINE DUE"}) {
@@ -61,7 +61,7 @@ func TestMonitorDownAtDeadline(t *testing.T) {
 		s.Sink.Exactly(0)
 		s.Monitor.Start()
 		started := time.Now()
-		mail := s.Sink.Await(1, 20*time.Second)[0]
+		mail := s.Sink.Await(1, patience)[0]
 		t.Logf("mailed %v after the monitor was started again", mail.At.Sub(started).Round(time.Millisecond))
 		wantMail(t, mail, "[Offline] Yard", "")
 	})
@@ -75,14 +75,14 @@ func TestGatewayKilledAfterDecision(t *testing.T) {
 		s := harness.StartSuite(t, b, harness.Options{Settings: acme})
 		s.Sink.Stop()
 		s.Post(harness.MotionAt("acme", "yard", "START", "m1", "", time.Now()))
-		harness.Eventually(t, 10*time.Second, "a first attempt that failed", func() error {
+		harness.Eventually(t, patience, "a first attempt that failed", func() error {
 			return attempted(t, b)
 		})
 		s.Gateway.Kill()
 		s.Sink.Start()
 		s.Gateway.Start()
 		started := time.Now()
-		mail := s.Sink.Await(1, 90*time.Second)[0]
+		mail := s.Sink.Await(1, 2*patience)[0]
 		wantMail(t, mail, "[Motion] Yard", "")
 		t.Logf("mailed %v after the gateway was started again", mail.At.Sub(started).Round(time.Millisecond))
 		harness.Pass(5 * time.Second)
@@ -97,7 +97,7 @@ func TestKafkaKilled(t *testing.T) {
 	k := harness.StartKafka(t)
 	s := harness.StartSuite(t, k.Broker, harness.Options{Settings: acme})
 	s.Post(harness.MotionAt("acme", "yard", "START", "m1", "", time.Now()))
-	s.Sink.Await(1, 10*time.Second)
+	s.Sink.Await(1, patience)
 
 	k.Kill()
 	body := `{"accountId":"acme","deviceId":"yard","motion":{"phase":"START","spanId":"m2"}}`
@@ -114,12 +114,12 @@ func TestKafkaKilled(t *testing.T) {
 	}
 
 	k.Start()
-	harness.Eventually(t, 30*time.Second, "the archiver takes events again", func() error { return s.TryPost(body) })
-	s.Sink.Await(2, 30*time.Second)
+	harness.Eventually(t, patience, "the archiver takes events again", func() error { return s.TryPost(body) })
+	s.Sink.Await(2, patience)
 	harness.Pass(2 * time.Second)
 	s.Sink.Exactly(2)
 	for _, p := range s.Processes() {
-		p.Ready(30 * time.Second)
+		p.Ready(patience)
 	}
 }
 

@@ -20,14 +20,14 @@ func TestUp(t *testing.T) {
 	const offline, online = 8 * time.Second, 2 * time.Second
 	up := harness.NewUp(t, "--hold.offline", offline.String(), "--hold.online", online.String())
 	up.Start()
-	t.Logf("ready after %v, with %d MiB", up.Ready(10*time.Second).Round(time.Millisecond), up.RSS()>>20)
+	t.Logf("ready after %v, with %d MiB", up.Ready(patience).Round(time.Millisecond), up.RSS()>>20)
 	harness.ApplySettings(t, up.API, acme)
 	// Started anew it has read all settings before its first event.
 	if code := up.Stop(20 * time.Second); code != 0 {
 		t.Fatalf("stopped with exit code %d, want 0", code)
 	}
 	up.Start()
-	up.Ready(10 * time.Second)
+	up.Ready(patience)
 
 	now := time.Now()
 	harness.Post(t, up.Ingest, harness.StatusAt("acme", "yard", "ONLINE", now), harness.StatusAt("acme", "shop", "ONLINE", now))
@@ -44,7 +44,7 @@ func TestUp(t *testing.T) {
 		t.Fatalf("stopped with exit code %d, want 0", code)
 	}
 	up.Start()
-	t.Logf("ready again after %v", up.Ready(10*time.Second).Round(time.Millisecond))
+	t.Logf("ready again after %v", up.Ready(patience).Round(time.Millisecond))
 	up.AwaitInbox(time.Second, "[Motion] Yard at Main street")
 	harness.Pass(time.Until(down.Add(offline - 500*time.Millisecond)))
 	up.AwaitInbox(time.Millisecond, "[Motion] Yard at Main street")
@@ -56,10 +56,10 @@ func TestUp(t *testing.T) {
 	harness.Pass(time.Second)
 	up.Kill()
 	up.Start()
-	t.Logf("ready again after kill -9 and %v", up.Ready(20*time.Second).Round(time.Millisecond))
+	t.Logf("ready again after kill -9 and %v", up.Ready(patience).Round(time.Millisecond))
 	harness.Pass(time.Until(down.Add(offline - 500*time.Millisecond)))
 	up.AwaitInbox(time.Millisecond, "[Motion] Yard at Main street", "[Offline] Yard at Main street")
-	up.AwaitInbox(20*time.Second, "[Motion] Yard at Main street", "[Offline] Yard at Main street", "[Offline] Shop at Main street")
+	up.AwaitInbox(patience, "[Motion] Yard at Main street", "[Offline] Yard at Main street", "[Offline] Shop at Main street")
 	t.Logf("the hold that was killed: shown %v after it was due", time.Since(down.Add(offline)).Round(time.Millisecond))
 
 	// Those who were told of the outage before both are told of its end.
@@ -89,7 +89,7 @@ func TestUpRefuses(t *testing.T) {
 		t.Parallel()
 		first := harness.NewUp(t)
 		first.Start()
-		first.Ready(10 * time.Second)
+		first.Ready(patience)
 		second := harness.NewUp(t, "--data", first.Data)
 		refused(t, second.Process, 1, first.Data, "in use", "--data")
 		// The first goes on.
@@ -100,7 +100,7 @@ func TestUpRefuses(t *testing.T) {
 		t.Parallel()
 		up := harness.NewUp(t)
 		up.Start()
-		up.Ready(10 * time.Second)
+		up.Ready(patience)
 		harness.ApplySettings(t, up.API, acme)
 		if code := up.Stop(20 * time.Second); code != 0 {
 			t.Fatalf("stopped with exit code %d, want 0", code)
@@ -135,7 +135,7 @@ func TestSettingsTypo(t *testing.T) {
 	t.Parallel()
 	up := harness.NewUp(t)
 	up.Start()
-	up.Ready(10 * time.Second)
+	up.Ready(patience)
 	harness.ApplySettings(t, up.API, acme)
 	get := func() string {
 		code, out := harness.Run(t, 20*time.Second, "tocsin settings get", harness.Binary(t, "tocsin"), "settings", "get", "--to", up.API)

@@ -90,7 +90,7 @@ func (k *Kafka) Start() {
 
 func (k *Kafka) ready() {
 	k.t.Helper()
-	took := Eventually(k.t, time.Minute, "Apache Kafka takes and gives a record", func() error {
+	took := Eventually(k.t, 2*time.Minute, "Apache Kafka takes and gives a record", func() error {
 		ctx, cancel := context.WithTimeout(k.t.Context(), 5*time.Second)
 		defer cancel()
 		return k.probe(ctx)

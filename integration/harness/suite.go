@@ -46,6 +46,11 @@ func StartSuite(t testing.TB, broker *Broker, o Options) *Suite {
 	t.Helper()
 	s := &Suite{Broker: broker, Sink: StartSink(t), t: t}
 	CreateTopics(t, broker, o.Partitions)
+	t.Cleanup(func() {
+		if t.Failed() {
+			s.logTopics()
+		}
+	})
 	ingest, api := FreeAddress(t), FreeAddress(t)
 	s.Ingest, s.API = "http://"+ingest, "http://"+api
 	start := func(process **Process, name string, args ...string) {
@@ -60,13 +65,13 @@ func StartSuite(t testing.TB, broker *Broker, o Options) *Suite {
 	start(&s.Console, "console", "--console.listen", api)
 	start(&s.Archiver, "archiver", "--ingest.listen", ingest)
 	if o.Settings != "" {
-		s.Console.Ready(30 * time.Second)
+		s.Console.Ready(time.Minute)
 		ApplySettings(t, s.API, o.Settings)
 	}
 	start(&s.Monitor, "monitor")
 	start(&s.Gateway, "gateway", append(s.Sink.Flags(), "--public-url", s.API)...)
 	for _, p := range s.Processes() {
-		p.Ready(30 * time.Second)
+		p.Ready(time.Minute)
 	}
 	return s
 }
@@ -74,6 +79,16 @@ func StartSuite(t testing.TB, broker *Broker, o Options) *Suite {
 // Processes are the four, upstream first.
 func (s *Suite) Processes() []*Process {
 	return []*Process{s.Archiver, s.Monitor, s.Gateway, s.Console}
+}
+
+// logTopics says what got how far, for a test that failed.
+func (s *Suite) logTopics() {
+	for _, topic := range []string{"tocsin.etags", "tocsin.notifications", "tocsin.deliveries", "tocsin.dead-letters"} {
+		for _, rec := range s.Broker.Records(topic) {
+			s.t.Logf("---- %s/%d@%d %s %s %q (%d bytes)", topic, rec.Partition, rec.Offset,
+				rec.Timestamp.Format("15:04:05.000"), Header(rec, "type"), rec.Key, len(rec.Value))
+		}
+	}
 }
 
 // Post sends events to the archiver, all in one request, and fails the test
