@@ -91,19 +91,15 @@ func report(out, warn io.Writer, changes []settings.Line, warnings []settings.Pr
 	return nil
 }
 
+// readFile reads a file or, for "-", the standard input; the console refuses
+// what is too large.
 func readFile(name string) ([]byte, error) {
-	var in io.Reader = os.Stdin
 	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
+		return os.ReadFile(name)
 	}
-	text, err := io.ReadAll(io.LimitReader(in, settings.MaxBytes+1))
+	text, err := io.ReadAll(io.LimitReader(os.Stdin, settings.MaxBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+		return nil, fmt.Errorf("read the standard input: %w", err)
 	}
 	return text, nil
 }
