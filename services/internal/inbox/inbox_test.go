@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/smtp"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -279,4 +280,131 @@ func deliver(conn net.Conn, body string) error {
 		return err
 	}
 	return w.Close()
+}
+
+// brokenStore is a full disk.
+type brokenStore struct{ memory }
+
+func (*brokenStore) put(uint64, []byte) error { return errors.New("no space left on device") }
+
+// A message that cannot be stored is refused for now, so that the sender tries
+// again, and the inbox goes on.
+func TestDiskFull(t *testing.T) {
+	in := mustOpen(t, "")
+	working := in.files
+	in.files = &brokenStore{}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var served sync.WaitGroup
+	served.Go(func() {
+		if err := in.Serve(ctx, l); err != nil {
+			t.Error(err)
+		}
+	})
+	defer served.Wait()
+	defer cancel()
+	for i, want := range []string{"451", ""} {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = deliver(conn, sample)
+		if fmt.Sprint(err)[:3] != want && (want != "" || err != nil) {
+			t.Errorf("message %d: %v, want %q", i, err, want)
+		}
+		conn.Close() // the next has its own
+		in.mu.Lock()
+		in.files = working
+		in.mu.Unlock()
+	}
+	if got := in.List(0); len(got) != 1 || got[0].ID != idOf(1) {
+		t.Errorf("stored: %v", got)
+	}
+}
+
+// childDir is set for the process that TestKilled kills.
+const childDir = "TOCSIN_TEST_INBOX_DIR"
+
+// Every message that was answered with 250 is there after kill -9, whole.
+func TestKilled(t *testing.T) {
+	if dir := os.Getenv(childDir); dir != "" {
+		in := mustOpen(t, dir)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("listening", l.Addr())
+		t.Fatal(in.Serve(t.Context(), l)) // until it is killed
+	}
+	dir := t.TempDir()
+	child := exec.Command(os.Args[0], "-test.run=^TestKilled$")
+	child.Env = append(os.Environ(), childDir+"="+dir)
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var addr string
+	if _, err := fmt.Fscanln(out, new(string), &addr); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	answered := make(map[string]bool)
+	var senders sync.WaitGroup
+	for s := range 4 {
+		senders.Go(func() {
+			for i := 0; ; i++ {
+				id := fmt.Sprintf("%d-%d@site.test", s, i)
+				conn, err := net.Dial("tcp", addr)
+				if err != nil {
+					return
+				}
+				err = deliver(conn, strings.Replace(sample, "m1@site.test", id, 1))
+				conn.Close() // one message each
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				answered[id] = true
+				if len(answered) == 40 {
+					if err := child.Process.Kill(); err != nil {
+						t.Error(err)
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	senders.Wait()
+	child.Wait() // it was killed
+	in := mustOpen(t, dir)
+	for _, s := range in.List(0) {
+		m, err := in.Get(s.ID)
+		if err != nil || m.HTML != "<p>Tür</p>" || m.Problem != "" {
+			t.Errorf("message %s is not whole: %v %q", s.ID, err, m.Problem)
+		}
+		delete(answered, m.MessageID)
+	}
+	if len(answered) > 0 {
+		t.Errorf("answered and lost: %v", answered)
+	}
+}
+
+// No bytes in a file make the inbox panic or lose them.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(sample))
+	f.Add(append(appendEnvelope(nil, envelope{sender: "a", recipients: []string{"b"}}), sample...))
+	f.Add([]byte("Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n--b--"))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		_, raw := cutEnvelope(file)
+		s := summarize(1, file)
+		if s.SizeBytes != len(raw) || !bytes.HasSuffix(file, raw) {
+			t.Errorf("%d bytes of %d", s.SizeBytes, len(file))
+		}
+	})
 }
