@@ -110,23 +110,15 @@ func (c *upCmd) demo(ctx context.Context) error {
 		sequence: map[string]uint64{},
 		spans:    map[string]string{},
 	}
-	if err := d.setUp(ctx); err != nil {
-		return ignoreEnd(ctx, err)
+	err := d.setUp(ctx)
+	if err == nil {
+		err = d.play(ctx, demoOpening(), time.Minute)
 	}
 	rng := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
-	if err := d.play(ctx, demoOpening(), time.Minute); err != nil {
-		return ignoreEnd(ctx, err)
+	for err == nil {
+		err = d.play(ctx, demoRound(rng), demoRoundLength)
 	}
-	for {
-		if err := d.play(ctx, demoRound(rng), demoRoundLength); err != nil {
-			return ignoreEnd(ctx, err)
-		}
-	}
-}
-
-// ignoreEnd makes the end of the process no error of the demo.
-func ignoreEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if errors.Is(err, context.Canceled) { // the process is being stopped
 		return nil
 	}
 	return fmt.Errorf("demo: %w", err)

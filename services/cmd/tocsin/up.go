@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/tocsin/tocsin/services/archiver"
 	"github.com/tocsin/tocsin/services/console"
@@ -29,6 +28,12 @@ const upPartitions = 4
 // instance is the stable name of the services in `tocsin up`: the data
 // directory's lock makes sure that there is one process of that name.
 const instance = "up"
+
+// The defaults that follow another setting of `tocsin up`.
+const (
+	defaultBroker    = "127.0.0.1:7192"
+	defaultPublicURL = "http://127.0.0.1:7100"
+)
 
 // upCmd is `tocsin up`.
 type upCmd struct {
@@ -55,9 +60,12 @@ type upCmd struct {
 // Run runs everything until ctx ends.
 func (c *upCmd) Run(ctx context.Context) error {
 	begun := time.Now()
-	embedded := len(c.Kafka.Brokers) == 1 && c.Kafka.Brokers[0] == "127.0.0.1:7192"
+	embedded := slices.Equal(c.Kafka.Brokers, []string{defaultBroker})
 	if embedded {
 		c.Kafka.Brokers = []string{c.Broker.String()}
+	}
+	if c.Gateway.PublicURL == defaultPublicURL {
+		c.Gateway.PublicURL = "http://" + c.Console.Listen.String()
 	}
 	return lifecycle.Run(ctx, c.Settings, func(g *lifecycle.Group) error {
 		release, err := broker.Lock(c.Data)
@@ -92,7 +100,6 @@ func (c *upCmd) Run(ctx context.Context) error {
 
 func (c *upCmd) startBroker(g *lifecycle.Group) error {
 	topics := topic.New(c.Kafka.TopicPrefix).All()
-	var cluster *kfake.Cluster
 	cluster, err := broker.Open(filepath.Join(c.Data, "kafka"), c.Broker, topics, upPartitions, g.Log)
 	if err != nil {
 		return err
