@@ -461,7 +461,7 @@ func (c *cuttable) cut() {
 	defer c.mu.Unlock()
 	c.gone = true
 	for _, conn := range c.conns {
-		conn.Close() //nolint:errcheck // it is to be broken
+		conn.Close()
 	}
 }
 

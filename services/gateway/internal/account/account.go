@@ -57,7 +57,7 @@ func Default() Rules {
 // the partition's clock, and never goes back.
 type Input interface{ input() }
 
-// Notified: a notification was read.
+// Notified says that a notification was read.
 type Notified struct {
 	At           time.Time
 	Offset       int64
@@ -65,27 +65,27 @@ type Notified struct {
 	Trace        string
 }
 
-// Decide: a tick was read (rule G0), and the oldest decidable notification is
-// to be decided. Trace goes into its mails in place of the notification's.
+// Decide says that a tick was read (rule G0): the oldest decidable notification
+// is to be decided. Trace goes into its mails in place of the notification's.
 type Decide struct {
 	At    time.Time
 	Trace string
 }
 
-// Begin: there is room for one attempt more, and the mail that waited longest
-// is to be tried. There must be one whose time has come.
+// Begin says that there is room for one attempt more: the mail that waited
+// longest is to be tried. There must be one whose time has come.
 type Begin struct{ At time.Time }
 
-// Elapse: the clock moved; leases and lives that ended by now have ended.
+// Elapse says that the clock moved; leases and lives that ended by now have ended.
 type Elapse struct{ At time.Time }
 
-// Ended: the result of an attempt was read.
+// Ended says that the result of an attempt was read.
 type Ended struct {
 	At     time.Time
 	Result Result
 }
 
-// Renewed: an attempt was seen alive.
+// Renewed says that an attempt was seen alive.
 type Renewed struct {
 	At      time.Time
 	Mail    string
@@ -103,14 +103,14 @@ func (Renewed) input()  {}
 // shell is to do, in this order.
 type Effect interface{ effect() }
 
-// Changed: what is kept under Key is another now; Before is nil for a new part.
+// Changed says that what is kept under Key is another now; Before is nil for a new part.
 // What it is now, the State says.
 type Changed struct {
 	Key    Key
 	Before Part
 }
 
-// Decided: outcomes of one notification, each recipient once.
+// Decided has the outcomes of one notification, each recipient once.
 type Decided struct {
 	At           time.Time
 	Notification *Notification
@@ -123,7 +123,7 @@ type Decided struct {
 	Further bool
 }
 
-// Attempted: what became of an attempt, or of a mail without one.
+// Attempted says what became of an attempt, or of a mail without one.
 type Attempted struct {
 	At     time.Time
 	Mail   *Mail
@@ -136,10 +136,10 @@ type Attempted struct {
 	Settled bool
 }
 
-// Begun: an intent; the attempt may be made once it is stored.
+// Begun is an intent; the attempt may be made once it is stored.
 type Begun struct{ Mail *Mail }
 
-// Counted: an input that changed nothing.
+// Counted is an input that changed nothing.
 type Counted struct{ Why Ignored }
 
 func (Changed) effect()   {}

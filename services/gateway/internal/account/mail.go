@@ -185,7 +185,6 @@ func (st *step) backoff(m *Mail) time.Duration {
 		wait *= 2
 	}
 	wait = min(wait, st.BackoffMost)
-	const parts = 1 << 16
-	spread := time.Duration(hash(fmt.Sprint(m.ID, m.Attempt)) % parts)
-	return (wait*3/4 + wait/2*spread/parts).Truncate(time.Millisecond)
+	spread := hash(fmt.Sprint(m.ID, m.Attempt)) % uint64(wait/2)
+	return (wait*3/4 + time.Duration(spread)).Truncate(time.Millisecond)
 }

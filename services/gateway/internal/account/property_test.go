@@ -62,7 +62,9 @@ func (h *history) next() (at time.Time, in Input, ok bool) {
 		return h.at, nil, false
 	}
 	op := h.byte()
-	h.at = h.at.Add([]time.Duration{0, 0, 1, 100, 5_000, 20_000, 61_000, 3_600_000}[op>>5] * time.Millisecond)
+	h.at = h.at.Add([]time.Duration{
+		0, 0, time.Millisecond, 100 * time.Millisecond, 5 * time.Second, 20 * time.Second, 61 * time.Second, time.Hour,
+	}[op>>5])
 	switch op & 31 {
 	case 0, 1, 2, 3, 4, 5:
 		return h.at, h.notified(), true

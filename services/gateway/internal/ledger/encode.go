@@ -104,9 +104,14 @@ func encodeState(part account.Part) *statev1.AccountPart {
 	panic(fmt.Sprintf("ledger: encode a %T", part))
 }
 
-// source is the message that a notification came as.
+// source is the message that a notification came as; decodeNotified and
+// restored parts always have it.
 func source(n *account.Notification) *notificationv1.Notification {
-	return n.Source.(*notificationv1.Notification)
+	m, ok := n.Source.(*notificationv1.Notification)
+	if !ok {
+		panic(fmt.Sprintf("ledger: notification %s came as a %T", n.ID, n.Source))
+	}
+	return m
 }
 
 func encodeMail(id string, m *account.Mail) *outboxv1.Mail {
@@ -190,10 +195,9 @@ func mailOutcome(id string, a *account.Attempted) *deliveryv1.MailOutcome {
 	for _, item := range a.Mail.Items {
 		m.NotificationIds = append(m.NotificationIds, item.Notification.ID)
 	}
-	switch {
-	case a.Result != nil:
-		m.Result = a.Result.Source.(*outboxv1.Result)
-	case a.Attempt != 0:
+	if a.Result != nil {
+		m.Result, _ = a.Result.Source.(*outboxv1.Result)
+	} else if a.Attempt != 0 {
 		m.Result = &outboxv1.Result{
 			AccountId: id, MailId: a.Mail.ID, Attempt: uint32(a.Attempt), Outcome: outboxv1.Result_UNCERTAIN,
 			Text: "the lease of the attempt ended and nothing was heard of it", EndTime: timestamppb.New(a.At),
