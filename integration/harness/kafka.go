@@ -132,8 +132,6 @@ func startKafka(t testing.TB, image string) (*Kafka, error) {
 				// The check for transactions that are left open (design: partition runtime).
 				"KAFKA_TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS": "1000",
 				"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS":                            "0",
-				"KAFKA_BROKER_SESSION_TIMEOUT_MS":                                   "2500",
-				"KAFKA_BROKER_HEARTBEAT_INTERVAL_MS":                                "500",
 				// A lone node need not wait to elect itself after a restart.
 				"KAFKA_CONTROLLER_QUORUM_FETCH_TIMEOUT_MS":               "500",
 				"KAFKA_CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS":            "200",

@@ -46,17 +46,15 @@ func Create(ctx context.Context, cl *kgo.Client, topics []topic.Topic, n int32, 
 	return created, awaitTopics(ctx, adm, created)
 }
 
-// awaitTopics returns when the topics are in the cluster's metadata.
+// awaitTopics returns when the topics are in the cluster's metadata, and each
+// partition has its leader.
 func awaitTopics(ctx context.Context, adm *kadm.Client, names []string) error {
 	for len(names) > 0 {
 		details, err := adm.ListTopics(ctx, names...)
 		if err != nil {
 			return fmt.Errorf("list the new topics: %w", err)
 		}
-		missing := slices.ContainsFunc(names, func(name string) bool {
-			return !details.Has(name) || len(details[name].Partitions) == 0
-		})
-		if !missing && details.Error() == nil {
+		if !slices.ContainsFunc(names, func(name string) bool { return !complete(details[name]) }) {
 			return nil
 		}
 		select {
@@ -66,6 +64,15 @@ func awaitTopics(ctx context.Context, adm *kadm.Client, names []string) error {
 		}
 	}
 	return nil
+}
+
+func complete(d kadm.TopicDetail) bool {
+	for _, p := range d.Partitions {
+		if p.Err != nil || p.Leader < 0 {
+			return false
+		}
+	}
+	return d.Err == nil && len(d.Partitions) > 0
 }
 
 func configs(t topic.Topic) map[string]*string {
