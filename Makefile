@@ -81,7 +81,9 @@ check: lint generate-check breaking modules test ## All that is asked of a chang
 lint: $(BIN)/.golangci-lint-$(LINT_VERSION) $(BIN)/.buf-$(BUF_VERSION) ## Linters and format, of Go and of protos.
 	buf lint
 	buf format --diff --exit-code
-	@for m in $(MODULES); do echo "golangci-lint $$m"; (cd $$m && golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
+	@bad=0; for m in $(MODULES); do \
+		echo "golangci-lint $$m"; (cd $$m && golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || bad=1; \
+	done; exit $$bad
 
 .PHONY: modules
 modules: ## Each module builds on its own, outside the workspace.

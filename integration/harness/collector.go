@@ -33,16 +33,20 @@ type Span struct {
 	*tracev1.Span
 }
 
-// Trace and ID are in hexadecimal; Parent is empty for a root.
-func (s Span) Trace() string  { return fmt.Sprintf("%x", s.TraceId) }
-func (s Span) ID() string     { return fmt.Sprintf("%x", s.SpanId) }
+// Trace is the trace's id in hexadecimal.
+func (s Span) Trace() string { return fmt.Sprintf("%x", s.TraceId) }
+
+// ID is the span's id in hexadecimal.
+func (s Span) ID() string { return fmt.Sprintf("%x", s.SpanId) }
+
+// Parent is the id of the span above; empty for a root.
 func (s Span) Parent() string { return fmt.Sprintf("%x", s.ParentSpanId) }
-func (s Span) Start() time.Time {
-	return time.Unix(0, int64(s.StartTimeUnixNano))
-}
-func (s Span) End() time.Time {
-	return time.Unix(0, int64(s.EndTimeUnixNano))
-}
+
+// Start is when the span began.
+func (s Span) Start() time.Time { return time.Unix(0, int64(s.StartTimeUnixNano)) }
+
+// End is when the span ended.
+func (s Span) End() time.Time { return time.Unix(0, int64(s.EndTimeUnixNano)) }
 
 // Attribute is the value of a string attribute, or "".
 func (s Span) Attribute(key string) string { return attribute(s.Attributes, key) }

@@ -54,7 +54,7 @@ func StartKafka(t testing.TB) *Kafka {
 	}
 	// The reaper is an image of its own that an isolated machine does not have;
 	// every container ends with its test, and `make integration` looks after the rest.
-	os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
+	os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true") //nolint:usetesting // parallel tests need it, and t.Setenv refuses those
 
 	for try := 1; ; try++ {
 		k, err := startKafka(t, image)
