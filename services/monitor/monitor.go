@@ -93,5 +93,5 @@ func (s *Service) Run(ctx context.Context) error { return s.group.Run(ctx) }
 // Ready is nil when all owned partitions are restored.
 func (s *Service) Ready() error { return s.group.Ready() }
 
-// Live is nil unless only a restart helps.
+// Live is nil: the runtime makes a member that ended anew by itself.
 func (s *Service) Live() error { return nil }

@@ -24,7 +24,7 @@ func (t *Table) Everything() map[string][]byte {
 // Inside is all that a table has, in words, to compare two of them. What must
 // never be is there as a key that no other table has.
 func (t *Table) Inside() map[string]string {
-	all := map[string]string{"clock": fmt.Sprint(t.clock), "holds": fmt.Sprint(t.queue.Len())}
+	all := map[string]string{"clock": fmt.Sprint(t.clock), "holds": fmt.Sprint(t.queue.Len()), "lagging": fmt.Sprint(t.lagging.queue[t.lagging.head:])}
 	pending := 0
 	for slot := range t.rows {
 		r := &t.rows[slot]
