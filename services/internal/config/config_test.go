@@ -250,7 +250,7 @@ func TestPrint(t *testing.T) {
 		"kafka:\n  brokers: [", "  # TOCSIN_KAFKA_BROKERS\n",
 		"members: 4  # flag\n",
 		"fast: false  # default\n",
-		"  password: (secret)  # TOCSIN_SMTP_PASSWORD\n",
+		"  # password: (secret)  # TOCSIN_SMTP_PASSWORD\n",
 		"listen: \"127.0.0.1:7199\"  # default\n",
 	} {
 		if !strings.Contains(out, want) {
@@ -260,11 +260,14 @@ func TestPrint(t *testing.T) {
 	if strings.Contains(out, "hunter2") {
 		t.Errorf("the secret was printed:\n%s", out)
 	}
+	for _, name := range []string{"TOCSIN_SMTP_PASSWORD", "TOCSIN_KAFKA_BROKERS"} {
+		os.Unsetenv(name) // t.Setenv puts them back as they were
+	}
 	again, _, err := parse(t, out)
 	if err != nil {
 		t.Fatalf("the print is no settings file: %v\n%s", err, out)
 	}
-	if again.Members != 4 || again.Hold.Offline != 7*time.Second {
+	if again.Members != 4 || again.Hold.Offline != 7*time.Second || len(again.Kafka.Brokers) != 2 || again.SMTP.Password != "" {
 		t.Errorf("read back %+v", again)
 	}
 }

@@ -11,14 +11,13 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// redacted stands for a secret that is set.
-const redacted = "(secret)"
-
-// print writes the settings in force as YAML, each with its origin. Without
-// the secrets it is a settings file.
+// print writes the settings in force as YAML, each with its origin. It is itself
+// a settings file: a secret that is set is a comment in it.
 func (s *sources) print(w io.Writer, ctx *kong.Context) error {
 	flags := slices.Clone(ctx.Flags())
-	flags = slices.DeleteFunc(flags, func(f *kong.Flag) bool { return aboutSettings(f.Name) })
+	flags = slices.DeleteFunc(flags, func(f *kong.Flag) bool {
+		return aboutSettings(f.Name) || isSecretFile(flags, f) && s.layer(ctx, f) == byDefault
+	})
 	slices.SortFunc(flags, func(a, b *kong.Flag) int {
 		return slices.Compare(strings.Split(a.Name, "."), strings.Split(b.Name, "."))
 	})
@@ -34,15 +33,20 @@ func (s *sources) print(w io.Writer, ctx *kong.Context) error {
 			}
 		}
 		groups = above
+		indent := strings.Repeat("  ", len(above))
+		if isSecret(f) && !f.Target.IsZero() {
+			origin := s.origin(ctx, f)
+			if c := secretFileOf(ctx, f); s.layer(ctx, c) > s.layer(ctx, f) {
+				origin = s.origin(ctx, c)
+			}
+			fmt.Fprintf(&out, "%s# %s: (secret)  # %s\n", indent, key, origin)
+			continue
+		}
 		text, err := inYAML(f)
 		if err != nil {
 			return fmt.Errorf("print --%s: %w", f.Name, err)
 		}
-		origin := s.origin(ctx, f)
-		if c := secretFileOf(ctx, f); c != nil && s.layer(ctx, c) > s.layer(ctx, f) {
-			origin = s.origin(ctx, c)
-		}
-		fmt.Fprintf(&out, "%s%s: %s  # %s\n", strings.Repeat("  ", len(above)), key, text, origin)
+		fmt.Fprintf(&out, "%s%s: %s  # %s\n", indent, key, text, s.origin(ctx, f))
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
@@ -50,12 +54,6 @@ func (s *sources) print(w io.Writer, ctx *kong.Context) error {
 
 // inYAML is a flag's value on one line of YAML.
 func inYAML(f *kong.Flag) (string, error) {
-	if isSecret(f) {
-		if f.Target.IsZero() {
-			return `""`, nil
-		}
-		return redacted, nil
-	}
 	if !f.IsSlice() {
 		return one(f.Target)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -58,6 +59,12 @@ func secretFileOf(ctx *kong.Context, flag *kong.Flag) *kong.Flag {
 		}
 	}
 	return nil
+}
+
+// isSecretFile says whether f, one of flags, names the file of a secret.
+func isSecretFile(flags []*kong.Flag, f *kong.Flag) bool {
+	name, ok := strings.CutSuffix(f.Name, fileSuffix)
+	return ok && slices.ContainsFunc(flags, func(s *kong.Flag) bool { return s.Name == name && isSecret(s) })
 }
 
 // checkSecrets refuses a secret that is given twice with equal strength.
