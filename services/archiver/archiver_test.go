@@ -440,8 +440,12 @@ func TestRepeatedRequest(t *testing.T) {
 		if r := b.post("/v1/events", lines, events[0]); r.status != http.StatusAccepted || r.Duplicate != 1 {
 			t.Errorf("only repeated: got %d %s", r.status, r.body)
 		}
-		if n := len(b.records()); n != 3 {
-			t.Errorf("%d events are in Kafka, want 3", n)
+		twice := status("e4", "d", "2000-01-01T00:00:03Z", "ONLINE")
+		if r := b.post("/v1/events", lines, twice+"\n"+twice); r.Accepted != 1 || r.Duplicate != 1 {
+			t.Errorf("repeated in itself: got %d %s", r.status, r.body)
+		}
+		if n := len(b.records()); n != 4 {
+			t.Errorf("%d events are in Kafka, want 4", n)
 		}
 	})
 }

@@ -69,9 +69,12 @@ type batch struct {
 	waiting int
 	err     error
 	done    chan struct{}
+	// seen are the events of the request itself: what it repeats shares the
+	// fate of what it repeats.
+	seen recent.Set
 }
 
-func newBatch() *batch { return &batch{waiting: 1, done: make(chan struct{})} }
+func newBatch() *batch { return &batch{waiting: 1, done: make(chan struct{}), seen: recent.Set{}} }
 
 func (b *batch) add() {
 	b.mu.Lock()
@@ -133,8 +136,11 @@ func (in *intake) take(ctx context.Context, items []feeds.Item) (accepted, dupli
 
 // refusal is the door's word for the publisher's error.
 func refusal(err error) error {
-	if errors.Is(err, publish.ErrFull) {
+	switch {
+	case errors.Is(err, publish.ErrFull):
 		return fmt.Errorf("%w: %w", ingest.ErrBusy, err)
+	case errors.Is(err, publish.ErrNotReady):
+		return ingest.ErrAway
 	}
 	return fmt.Errorf("%w: %w", ingest.ErrAway, err)
 }
@@ -152,10 +158,11 @@ func (in *intake) one(ctx context.Context, b *batch, item feeds.Item, now time.T
 	var mark recent.Mark
 	named := ev.EventId != ""
 	if named {
-		if mark = in.recent.Mark(key, ev.EventId, value); in.recent.Has(mark) {
+		if mark = in.recent.Mark(key, ev.EventId, value); b.seen.Has(mark) || in.recent.Has(mark) {
 			in.metrics.duplicate()
 			return true, nil
 		}
+		b.seen.Add(mark)
 	}
 	changed := in.complete(ev, key, item.Fold)
 	if changed {
@@ -273,7 +280,7 @@ func (in *intake) send(ev *eventv1.DeviceEvent) {
 		err = in.publisher.Publish(publish.Record{Event: ev, Key: codec.DeviceKey(ev.AccountId, ev.DeviceId), Value: value},
 			func(err error) { in.metrics.published(ev, now, err) })
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, publish.ErrNotReady) {
 		in.metrics.published(ev, now, err)
 	}
 }

@@ -98,6 +98,9 @@ func (m *metrics) rejected(reason string) {
 func (m *metrics) duplicate() { m.duplicates.Add(context.Background(), 1) }
 func (m *metrics) unchanged() { m.repeats.Add(context.Background(), 1) }
 
+// unbelievable is the age from which an occur time is not believed (rule T2).
+const unbelievable = 7 * 24 * time.Hour
+
 // published counts an event that was received at received and is now in Kafka,
 // or is not.
 func (m *metrics) published(ev *eventv1.DeviceEvent, received time.Time, err error) {
@@ -112,9 +115,12 @@ func (m *metrics) published(ev *eventv1.DeviceEvent, received time.Time, err err
 	}
 	since := received
 	if ms, ok := codec.UnixMilli(ev.OccurTime); ok && !ev.TimeCorrected {
-		since = time.UnixMilli(ms)
+		// A time that nobody believes (rule T2) is no measure.
+		if at := time.UnixMilli(ms); at.Before(received) && received.Sub(at) < unbelievable {
+			since = at
+		}
 	}
-	m.delay.Record(ctx, max(time.Since(since).Seconds(), 0), m.archiver)
+	m.delay.Record(ctx, time.Since(since).Seconds(), m.archiver)
 }
 
 func kindOf(ev *eventv1.DeviceEvent) string {

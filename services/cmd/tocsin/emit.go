@@ -251,7 +251,7 @@ func (e *emitter) send(ctx context.Context, batch []line) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	began := time.Now()
+	began, said := time.Now(), ""
 	for {
 		status, retryAfter, answer, err := e.post(ctx, batch)
 		switch {
@@ -272,14 +272,17 @@ func (e *emitter) send(ctx context.Context, batch []line) error {
 		case err == nil && status != http.StatusTooManyRequests && status < 500:
 			return fmt.Errorf("%s answers %d: %s", e.address, status, answer.Error)
 		}
-		problem := fmt.Sprintf("%d %s", status, answer.Error)
+		problem := fmt.Sprintf("the archiver says %d: %s", status, answer.Error)
 		if err != nil {
 			problem = err.Error()
 		}
 		if time.Since(began)+retryAfter > e.GiveUp {
 			return fmt.Errorf("gave up after %v: %s", time.Since(began).Round(time.Second), problem)
 		}
-		fmt.Fprintf(e.complain, "%s; again in %v\n", problem, retryAfter)
+		if problem != said {
+			fmt.Fprintf(e.complain, "%s; trying again every %v\n", problem, retryAfter)
+			said = problem
+		}
 		if err := sleep(ctx, retryAfter); err != nil {
 			return err
 		}

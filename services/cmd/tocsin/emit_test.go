@@ -177,10 +177,10 @@ func TestEmitMotion(t *testing.T) {
 // archiver says: no key, another path, a server that is no archiver.
 func TestEmitFails(t *testing.T) {
 	for want, s := range map[string]scripted{
-		"an API key is needed":     {status: 401, body: `{"error":"an API key is needed"}`},
-		"404: <html>":              {status: 404, body: `<html>not here</html>`},
-		"answer of":                {status: 202, body: `hello`},
-		"gave up after 0s: 502 oh": {status: 502, body: `oh`},
+		"an API key is needed": {status: 401, body: `{"error":"an API key is needed"}`},
+		"404: <html>":          {status: 404, body: `<html>not here</html>`},
+		"answer of":            {status: 202, body: `hello`},
+		"gave up after 0s: the archiver says 502: oh": {status: 502, body: `oh`},
 	} {
 		_, _, err := emit(t, &answers{script: []scripted{s}}, recorded("e1", "2026-03-01T12:00:00.000Z"), "--give-up=0s")
 		if err == nil || !strings.Contains(err.Error(), want) {

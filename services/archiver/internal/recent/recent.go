@@ -16,7 +16,7 @@ import (
 type Window struct {
 	n        int
 	seed     [2]maphash.Seed
-	new, old map[id]uint64
+	new, old Set
 	buf      []byte
 }
 
@@ -26,7 +26,7 @@ type id struct{ a, b uint64 }
 
 // New makes a window of n events; 0 remembers nothing.
 func New(n int) *Window {
-	return &Window{n: n, seed: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, new: map[id]uint64{}}
+	return &Window{n: n, seed: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, new: Set{}}
 }
 
 // Mark stands for one event: which it is, and what it says.
@@ -48,13 +48,24 @@ func (w *Window) Mark(deviceKey, eventID string, content []byte) Mark {
 	}
 }
 
+// Set remembers all events that were added to it.
+type Set map[id]uint64
+
+// Has is like Window's.
+func (s Set) Has(m Mark) bool {
+	content, ok := s[m.id]
+	return ok && content == m.content
+}
+
+// Add is like Window's.
+func (s Set) Add(m Mark) { s[m.id] = m.content }
+
 // Has says whether the last event of this id was this very event.
 func (w *Window) Has(m Mark) bool {
-	content, ok := w.new[m.id]
-	if !ok {
-		content, ok = w.old[m.id]
+	if _, newer := w.new[m.id]; newer {
+		return w.new.Has(m)
 	}
-	return ok && content == m.content
+	return w.old.Has(m)
 }
 
 // Add remembers an event. It must be in Kafka.
@@ -63,7 +74,7 @@ func (w *Window) Add(m Mark) {
 		return
 	}
 	if len(w.new) >= w.n {
-		w.old, w.new = w.new, make(map[id]uint64, w.n)
+		w.old, w.new = w.new, make(Set, w.n)
 	}
-	w.new[m.id] = m.content
+	w.new.Add(m)
 }

@@ -185,7 +185,8 @@ func (Motion_Phase) EnumDescriptor() ([]byte, []int) {
 // The Kafka key is "account_id/device_id".
 type DeviceEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Chosen by the source; names this event in doubles, traces and dead letters. At most 128 bytes.
+	// Chosen by the source, else by the archiver; names this event in doubles, traces and dead letters.
+	// Opaque, 1 to 64 of A-Z a-z 0-9 . _ : -
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	// Opaque, 1 to 64 of A-Z a-z 0-9 . _ : -
 	AccountId string `protobuf:"bytes,2,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
@@ -206,7 +207,7 @@ type DeviceEvent struct {
 	Restated bool `protobuf:"varint,10,opt,name=restated,proto3" json:"restated,omitempty"`
 	// The archiver replaced the source's time (rule T2).
 	TimeCorrected bool `protobuf:"varint,11,opt,name=time_corrected,json=timeCorrected,proto3" json:"time_corrected,omitempty"`
-	// The source's own code, such as the four letters EMES; empty where it has none.
+	// The source's own code, such as the four letters EMES; empty where it has none. Made like an id.
 	Code string `protobuf:"bytes,12,opt,name=code,proto3" json:"code,omitempty"`
 	// An event without a kind is a source's code that Tocsin does not act upon.
 	//
