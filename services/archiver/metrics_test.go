@@ -37,7 +37,7 @@ func TestMetrics(t *testing.T) {
 		got := map[string]float64{}
 		name := func(metric string, set attribute.Set) string {
 			for _, a := range set.ToSlice() {
-				metric += " " + string(a.Key) + "=" + a.Value.Emit()
+				metric += " " + string(a.Key) + "=" + a.Value.String()
 			}
 			return metric
 		}
