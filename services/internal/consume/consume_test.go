@@ -354,23 +354,32 @@ func TestEachEffectOnceThroughRebalances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := kafkatest.Virtual(t, 4)
 		cl := c.Client(t)
-		g, _ := start(t, c, config(c, "stays"))
+		short := func(instance string, members int) consume.Config {
+			cfg := config(c, instance)
+			cfg.Members = members
+			open := cfg.Open
+			cfg.Open = func(partition, partitions int32) consume.Partition {
+				p := open(partition, partitions)
+				p.(*fakeMachine).hold = 20 * time.Second
+				return p
+			}
+			return cfg
+		}
+		g, _ := start(t, c, short("stays", 1))
 		ready(t, g)
-		const n = 400
+		const n = 160
 		want := map[string]int{}
 		for i := range n {
 			key := fmt.Sprintf("acme/cam-%d", i)
 			send(t, cl, c.Topics.ETags.Name, int32(i%4), key, "arm")
 			want[key] = 1
 			time.Sleep(200 * time.Millisecond)
-			if i%100 == 50 {
-				cfg := config(c, fmt.Sprintf("guest-%d", i))
-				cfg.Members = 2
-				_, stop := start(t, c, cfg)
-				time.AfterFunc(15*time.Second, stop)
+			if i%50 == 20 {
+				_, stop := start(t, c, short(fmt.Sprintf("guest-%d", i), 2))
+				time.AfterFunc(8*time.Second, stop)
 			}
 		}
-		time.Sleep(hold + 30*time.Second)
+		time.Sleep(40 * time.Second)
 		got := map[string]int{}
 		for _, v := range values(committed(t, c, c.Topics.Notifications.Name)) {
 			key, _, _ := strings.Cut(v, "@")
