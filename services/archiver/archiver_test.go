@@ -74,7 +74,8 @@ func start(t *testing.T, cfg Config, adapt ...func(*lifecycle.Env)) *bench {
 	for _, f := range adapt {
 		f(&b.env)
 	}
-	transport := &http.Transport{DialContext: b.env.Net.Dial}
+	// Without a timeout a caller who asks before it sends would not wait for the answer.
+	transport := &http.Transport{DialContext: b.env.Net.Dial, ExpectContinueTimeout: time.Minute}
 	b.client = &http.Client{Transport: transport}
 	t.Cleanup(transport.CloseIdleConnections)
 	b.run(cfg)
