@@ -177,13 +177,13 @@ func refused(t *testing.T, p *harness.Process, code int, says ...string) {
 	}
 }
 
-// damage flips one byte in the middle of the largest file below dir, and
-// returns that file and what is in it now.
+// damage flips the last byte of the largest log below dir, inside a batch of
+// records, and returns that file and what is in it now.
 func damage(t *testing.T, dir string) (file string, content []byte) {
 	t.Helper()
 	var size int64
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
+		if err != nil || filepath.Ext(path) != ".dat" {
 			return err
 		}
 		info, err := entry.Info()
@@ -193,12 +193,12 @@ func damage(t *testing.T, dir string) (file string, content []byte) {
 		return err
 	})
 	if err != nil || size == 0 {
-		t.Fatalf("nothing to damage below %s (%v)", dir, err)
+		t.Fatalf("no log to damage below %s (%v)", dir, err)
 	}
 	if content, err = os.ReadFile(file); err != nil {
 		t.Fatal(err)
 	}
-	content[size/2] ^= 0xff
+	content[size-1] ^= 0xff
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
