@@ -70,7 +70,11 @@ func New(cfg Config, env lifecycle.Env) (*Service, error) {
 	s.intake = newIntake(cfg, publisher, env.Tracer, m)
 	s.handler = ingest.New(ingest.Config{MaxBodyBytes: cfg.MaxBodyBytes, MaxRequests: cfg.MaxRequests},
 		allowed.Scope, &door{intake: s.intake, maxEvents: cfg.MaxEvents})
-	return s, m.watch(s.intake.devices, publisher.Buffered)
+	if err := m.watch(s.intake.devices, publisher.Buffered); err != nil {
+		publisher.Discard()
+		return nil, err
+	}
+	return s, nil
 }
 
 // Ready is nil when Kafka takes events.

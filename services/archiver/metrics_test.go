@@ -2,17 +2,44 @@ package archiver
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/tocsin/tocsin/services/internal/kafkatest"
 	"github.com/tocsin/tocsin/services/internal/lifecycle"
 )
+
+// noGauges makes all metrics but gauges.
+type noGauges struct{ metricnoop.MeterProvider }
+
+func (noGauges) Meter(string, ...metric.MeterOption) metric.Meter { return noGaugesMeter{} }
+
+type noGaugesMeter struct{ metricnoop.Meter }
+
+func (noGaugesMeter) Int64ObservableGauge(string, ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
+	return nil, errors.New("no gauges")
+}
+
+// An archiver that cannot be made leaves nothing behind: what still ran in the
+// bubble would fail the test.
+func TestNewLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := kafkatest.Virtual(t, 1).Env(t)
+		env.Meter = noGauges{}
+		if s, err := New(defaults(t), env); err == nil || s != nil {
+			t.Errorf("service %v, error %v; want an error alone", s, err)
+		}
+	})
+}
 
 // Proves what is counted: events by kind, rejections by field, and the delay
 // of live events only, from a time that can be believed.

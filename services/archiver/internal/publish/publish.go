@@ -115,6 +115,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 	return nil
 }
 
+// Discard ends a publisher that Run is never called on.
+func (p *Publisher) Discard() { p.cl.Close() }
+
 func (p *Publisher) ask(ctx context.Context) (int32, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
