@@ -18,6 +18,7 @@ package consume
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -61,7 +62,8 @@ type Partition interface {
 	// Abort takes back every step since the last Commit or Abort; Effects may
 	// or may not have been called.
 	Abort()
-	// Close says that the partition is owned elsewhere now.
+	// Close says that the partition is owned elsewhere now. A restore that is
+	// no longer wanted may still be running.
 	Close()
 }
 
@@ -95,11 +97,12 @@ type Config struct {
 	Settings []topic.Topic
 	// Others must have as many partitions as Log too: Effects writes to them.
 	Others []topic.Topic
-	// DeadLetters takes what Handle rejects.
+	// DeadLetters takes what Handle rejects; its partition count is its own.
 	DeadLetters topic.Topic
 	// KeyPrefix is put before the keys of the state topics, and records there
-	// without it are left alone: deployments with different filters on one
-	// cluster never restore each other's state.
+	// without it, or with another, are left alone: deployments with different
+	// filters on one cluster never restore each other's state. It is empty, or
+	// ends in "!", which no id may have.
 	KeyPrefix string
 	// Skip, when set, says that a record is not ours; it is not handled, but
 	// moves the clock. It must look at headers only.
@@ -109,6 +112,9 @@ type Config struct {
 
 	Timing Timing
 }
+
+// prefixEnd is what a KeyPrefix ends in.
+const prefixEnd = "!"
 
 // Timing are the waits of the runtime; zero values are the defaults.
 type Timing struct {
@@ -144,6 +150,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("consume %s: no instance name", c.Group)
 	case c.Log.Name == "" || len(c.State) == 0 || c.DeadLetters.Name == "":
 		return fmt.Errorf("consume %s: log, state and dead letter topics are needed", c.Group)
+	case strings.Contains(strings.TrimSuffix(c.KeyPrefix, prefixEnd), prefixEnd), c.KeyPrefix != "" && !strings.HasSuffix(c.KeyPrefix, prefixEnd):
+		return fmt.Errorf("consume %s: key prefix %q does not end in its one %q", c.Group, c.KeyPrefix, prefixEnd)
 	case c.Open == nil:
 		return fmt.Errorf("consume %s: no Open", c.Group)
 	case c.Members < 0 || c.Members > 64:

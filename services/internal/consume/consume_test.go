@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	statev1 "github.com/tocsin/tocsin/proto/gen/tocsin/state/v1"
 	"github.com/tocsin/tocsin/services/internal/consume"
 	"github.com/tocsin/tocsin/services/internal/kafka"
 	"github.com/tocsin/tocsin/services/internal/kafkatest"
@@ -425,6 +426,140 @@ func TestRejectedRecordsAreDeadLetters(t *testing.T) {
 	})
 }
 
+// A rejected record that is as large as a record can be does not stop its
+// partition: the dead letter leaves the value out and says so.
+func TestLargestRejectedRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := kafkatest.Virtual(t, 1)
+		cl := c.Client(t)
+		g, _ := start(t, c, config(c, "one"))
+		ready(t, g)
+		send(t, cl, c.Topics.ETags.Name, 0, "acme/cam-1", strings.Repeat("x", 999_800))
+		send(t, cl, c.Topics.ETags.Name, 0, "acme/cam-1", "arm")
+		time.Sleep(hold + 10*time.Second)
+		dead := committed(t, c, c.Topics.DeadLetters.Name)
+		if len(dead) != 1 || len(dead[0].Value) != 0 || kafka.Header(dead[0], "dead-letter-left-out-bytes") != "999810" {
+			t.Fatalf("dead letters: %d, want one without its 999,810 bytes", len(dead))
+		}
+		if got := values(committed(t, c, c.Topics.Notifications.Name)); len(got) != 1 {
+			t.Fatalf("the record behind it had the effects %v", got)
+		}
+	})
+}
+
+// An effect that the client itself refuses takes its transaction back: nothing
+// of it is committed. When it is no longer refused, all goes on, and the ticks
+// that former lives of the member left unread are not taken for its own.
+func TestRefusedEffectIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := kafkatest.Virtual(t, 1)
+		cl := c.Client(t)
+		cfg := config(c, "one")
+		open := cfg.Open
+		large := true
+		cfg.Open = func(partition, partitions int32) consume.Partition {
+			return &swollen{Partition: open(partition, partitions), large: &large, topic: c.Topics.Notifications.Name}
+		}
+		g, _ := start(t, c, cfg)
+		ready(t, g)
+		armed := time.Now()
+		send(t, cl, c.Topics.ETags.Name, 0, "acme/cam-1", "arm")
+		time.Sleep(time.Minute)
+		if n := len(committed(t, c, c.Topics.DeviceState.Name)); n > 1 {
+			t.Errorf("%d state records, want none but the position at the first tick", n)
+		}
+		large = false
+		time.Sleep(time.Until(armed.Add(hold + 10*time.Second)))
+		want := []string{fmt.Sprintf("acme/cam-1@%d", armed.Add(hold).UnixMilli())}
+		if diff := cmp.Diff(want, values(committed(t, c, c.Topics.Notifications.Name))); diff != "" {
+			t.Fatalf("effects (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// swollen adds an effect that is too large for any batch to those of an event.
+type swollen struct {
+	consume.Partition
+	large   *bool
+	topic   string
+	handled bool
+}
+
+func (s *swollen) Handle(rec *kgo.Record, clock time.Time) error {
+	s.handled = true
+	return s.Partition.Handle(rec, clock)
+}
+
+func (s *swollen) Effects(out []*kgo.Record) []*kgo.Record {
+	out = s.Partition.Effects(out)
+	if s.handled && *s.large {
+		out = append(out, &kgo.Record{Topic: s.topic, Value: make([]byte, 2<<20)})
+	}
+	s.handled = false
+	return out
+}
+
+// A log that is shorter than what was handled, cut by a crash or made anew, is
+// gone on with from its end: ticks and events work.
+func TestLogShorterThanState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := kafkatest.Virtual(t, 1)
+		cl := c.Client(t)
+		position, err := (&statev1.Position{NextOffset: 50, ClockUnixMs: time.Now().UnixMilli()}).MarshalVT()
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, cl, c.Topics.DeviceState.Name, 0, "@position", string(position))
+		g, _ := start(t, c, config(c, "one"))
+		ready(t, g)
+		send(t, cl, c.Topics.ETags.Name, 0, "acme/cam-1", "arm")
+		time.Sleep(hold + 2*time.Second)
+		if got := values(committed(t, c, c.Topics.Notifications.Name)); len(got) != 1 {
+			t.Fatalf("effects %v, want one", got)
+		}
+	})
+}
+
+// A partition with a backlog is not ready until it is handled.
+func TestNotReadyWhileCatchingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := kafkatest.Virtual(t, 1)
+		send(t, c.Client(t), c.Topics.ETags.Name, 0, "acme/cam-1", "arm")
+		var stuck atomic.Bool
+		stuck.Store(true)
+		c.ControlKey(int16(kmsg.TxnOffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if stuck.Load() {
+				c.SleepControl(func() { time.Sleep(3 * time.Second) })
+			}
+			return nil, nil, false
+		})
+		g, _ := start(t, c, config(c, "one"))
+		time.Sleep(2 * time.Second)
+		if err := g.Ready(); err == nil || !strings.Contains(err.Error(), "catching up") {
+			t.Errorf("with the backlog not handled, ready says %v", err)
+		}
+		stuck.Store(false)
+		ready(t, g)
+	})
+}
+
+// Where there are no dead letters to write, the start is refused by name.
+func TestDeadLettersMustExist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := kafkatest.Virtual(t, 1)
+		cfg := config(c, "one")
+		cfg.DeadLetters.Name = "tocsin.absent"
+		g, err := consume.New(cfg, c.Env(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "tocsin.absent does not exist") {
+			t.Fatalf("run: %v", err)
+		}
+	})
+}
+
 // Settings that exist are known before the first event, later ones are
 // followed, and a key prefix keeps two deployments' states apart.
 func TestSettingsAndKeyPrefix(t *testing.T) {
@@ -456,8 +591,13 @@ func TestSettingsAndKeyPrefix(t *testing.T) {
 		if got := values(committed(t, c, c.Topics.Notifications.Name)); len(got) != 2 {
 			t.Fatalf("after 25 s: %v", got)
 		}
+		// The deployment without a filter leaves those of others alone too.
+		plain := config(c, "two")
+		plain.Group = "unfiltered"
+		g, _ = start(t, c, plain)
+		ready(t, g)
 		for _, r := range committed(t, c, c.Topics.DeviceState.Name) {
-			if !strings.HasPrefix(string(r.Key), "c00") {
+			if key := string(r.Key); key != "@position" && !strings.HasPrefix(key, "acme/") && !strings.HasPrefix(key, "c00") {
 				t.Errorf("state key %q has no prefix", r.Key)
 			}
 		}

@@ -63,36 +63,43 @@ func (g *Group) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitTopics returns the log's partition count once Kafka answers.
-func (g *Group) awaitTopics(ctx context.Context) (int32, error) {
+// counts are the partitions of the log, and of all that is partitioned with it,
+// and of the dead letters.
+type counts struct{ log, deadLetters int32 }
+
+// awaitTopics returns the partition counts once Kafka answers.
+func (g *Group) awaitTopics(ctx context.Context) (counts, error) {
 	cl, err := kgo.NewClient(g.env.Kafka.Options(g.env.Net.Dial)...)
 	if err != nil {
-		return 0, fmt.Errorf("make a client: %w", err)
+		return counts{}, fmt.Errorf("make a client: %w", err)
 	}
 	defer cl.Close()
 	topics := append([]topic.Topic{g.cfg.Log}, g.cfg.State...)
 	topics = append(append(topics, g.cfg.Settings...), g.cfg.Others...)
 	for pause := againFirst; ; pause = min(2*pause, againMost) {
 		ask, cancel := context.WithTimeout(ctx, againMost)
-		n, err := kafka.Partitions(ask, cl, topics)
+		var n counts
+		if n.log, err = kafka.Partitions(ask, cl, topics); err == nil {
+			n.deadLetters, err = kafka.Partitions(ask, cl, []topic.Topic{g.cfg.DeadLetters})
+		}
 		cancel()
 		var unfit *kafka.UnfitError
 		switch {
 		case err == nil, errors.As(err, &unfit):
 			return n, err
 		case ctx.Err() != nil:
-			return 0, nil
+			return counts{}, nil
 		}
 		g.env.Log.Warn("kafka does not answer yet", "group", g.cfg.Group, "brokers", g.env.Kafka.Brokers, "err", err)
 		g.setDown(fmt.Sprintf("kafka does not answer: %v", err))
 		if wait(ctx, pause) != nil {
-			return 0, nil
+			return counts{}, nil
 		}
 	}
 }
 
 // keep runs one member after another.
-func (g *Group) keep(ctx context.Context, n int, partitions int32) {
+func (g *Group) keep(ctx context.Context, n int, partitions counts) {
 	for pause := againFirst; ctx.Err() == nil; pause = min(2*pause, againMost) {
 		begun := time.Now()
 		m, err := newMember(g.cfg, g.env, n, partitions, g.metrics)

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -36,7 +37,8 @@ type member struct {
 	env        lifecycle.Env
 	log        *slog.Logger
 	id         string // the transactional id
-	partitions int32
+	life       string // names this member among those that had its id before
+	partitions counts
 	metrics    *metrics
 
 	session *kgo.GroupTransactSession // the log, in the group; effects, in transactions
@@ -85,10 +87,11 @@ func (b *mailbox) sleeping(wake context.CancelFunc) {
 	}
 }
 
-func newMember(cfg Config, env lifecycle.Env, n int, partitions int32, metrics *metrics) (*member, error) {
+func newMember(cfg Config, env lifecycle.Env, n int, partitions counts, metrics *metrics) (*member, error) {
 	m := &member{
 		cfg: cfg, env: env, partitions: partitions, metrics: metrics,
 		id:    fmt.Sprintf("%s-%s-%d", cfg.Group, cfg.Instance, n),
+		life:  rand.Text(),
 		owned: map[int32]*owned{},
 	}
 	m.log = env.Log.With("group", cfg.Group, "member", n)
@@ -203,8 +206,10 @@ func (m *member) poll(ctx context.Context, until time.Time) kgo.Fetches {
 
 // transact steps all that one poll returned and commits the effects with the
 // offsets. Whatever goes wrong, the partitions are as before and the records
-// are read again; the error says that only a new member helps.
+// are read again; an error says that only a new member helps.
 func (m *member) transact(ctx context.Context, fetches kgo.Fetches) error {
+	// Shutdown must not cut it short: an open transaction stops the next owner.
+	ctx = context.WithoutCancel(ctx)
 	if err := m.session.Begin(); err != nil {
 		m.session.AllowRebalance()
 		return fmt.Errorf("begin a transaction: %w", err)
@@ -216,17 +221,16 @@ func (m *member) transact(ctx context.Context, fetches kgo.Fetches) error {
 	}
 	// Before the end: a member that was kicked meanwhile would wait in it.
 	m.session.AllowRebalance()
+	if err == nil {
+		// The end would flush too, but commits without a record that the client
+		// itself has refused, for its size, say.
+		err = errors.Join(m.session.Client().Flush(ctx), sent.err())
+	}
 	try := kgo.TryCommit
 	if err != nil {
-		m.log.Error("the batch is taken back", "err", err)
 		try = kgo.TryAbort
 	}
-	// Shutdown must not cut the end short: an open transaction stops the next owner.
-	committed, endErr := m.session.End(context.WithoutCancel(ctx), try)
-	if committed && sent.err() != nil {
-		// Flushed with a failed record, the client cannot have committed.
-		panic(fmt.Sprintf("consume: transaction committed without a record: %v", sent.err()))
-	}
+	committed, endErr := m.session.End(ctx, try)
 	m.metrics.transaction(ctx, committed)
 	for _, o := range touched {
 		if committed {
@@ -235,17 +239,32 @@ func (m *member) transact(ctx context.Context, fetches kgo.Fetches) error {
 			o.takeBack()
 		}
 	}
-	gap := endGap
-	if !committed {
-		gap = abortGap
-		m.log.Warn("a transaction was not committed; its records are read again", "err", errors.Join(endErr, sent.err()))
+	switch {
+	case err != nil || endErr != nil:
+		// After an error of its end, nobody knows what became of a transaction
+		// but the next member, who reads it.
+		return fmt.Errorf("a transaction was taken back: %w", errors.Join(err, endErr))
+	case !committed:
+		m.log.Warn("a transaction was not committed; its records are read again")
+		_ = wait(ctx, abortGap)
+		return nil
 	}
-	_ = wait(ctx, gap) // an end of ctx is seen by the loop
+	for _, r := range rejected {
+		m.log.Warn("record rejected", "topic", r.rec.Topic, "partition", r.rec.Partition, "offset", r.rec.Offset, "err", r.reason)
+		m.metrics.deadLetter(r.rec.Topic, reasonOf(r.reason))
+	}
+	_ = wait(ctx, endGap)
 	return nil
 }
 
+// rejected is a record that Handle would not take.
+type rejected struct {
+	rec    *kgo.Record
+	reason error
+}
+
 // step hands the records to their partitions.
-func (m *member) step(fetches kgo.Fetches) (touched []*owned, rejected []*kgo.Record, err error) {
+func (m *member) step(fetches kgo.Fetches) (touched []*owned, refused []rejected, err error) {
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		o := m.owned[p.Partition]
 		if len(p.Records) == 0 || err != nil {
@@ -260,14 +279,12 @@ func (m *member) step(fetches kgo.Fetches) (touched []*owned, rejected []*kgo.Re
 		}
 		for _, rec := range p.Records {
 			o.step(rec, m.cfg.Skip, func(rec *kgo.Record, reason error) {
-				m.log.Warn("record rejected", "topic", rec.Topic, "partition", rec.Partition, "offset", rec.Offset, "err", reason)
-				m.metrics.deadLetter(rec.Topic)
-				rejected = append(rejected, deadLetter(m.cfg.DeadLetters.Name, m.partitions, rec, reason))
+				refused = append(refused, rejected{rec, reason})
 			})
 		}
 		o.end = max(p.HighWatermark, o.next)
 	})
-	return touched, rejected, err
+	return touched, refused, err
 }
 
 // produced remembers the first record of a transaction that failed.
@@ -294,7 +311,11 @@ func (p *produced) err() error {
 }
 
 // produce sends the effects of the whole batch; the transaction's end waits for them.
-func (m *member) produce(touched []*owned, records []*kgo.Record, sent *produced) error {
+func (m *member) produce(touched []*owned, refused []rejected, sent *produced) error {
+	var records []*kgo.Record
+	for _, r := range refused {
+		records = append(records, deadLetter(m.cfg.DeadLetters.Name, m.partitions.deadLetters, r.rec, r.reason))
+	}
 	for _, o := range touched {
 		from := len(records)
 		records = o.Effects(records)
@@ -348,7 +369,7 @@ func (m *member) sendTicks(ctx context.Context) (next time.Time) {
 
 func (m *member) sendTick(ctx context.Context, o *owned, now time.Time) {
 	m.ticks++
-	id := tickID(m.id, m.ticks)
+	id := tickID(m.id, m.life, m.ticks)
 	o.tick.send(id, now)
 	m.side.Produce(ctx, tickRecord(m.cfg.Log.Name, o.id, id), func(_ *kgo.Record, err error) {
 		if err != nil {
@@ -373,7 +394,7 @@ func (m *member) assign(ids []int32) {
 func (m *member) take(id int32, failure error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	o := &owned{
-		Partition: m.cfg.Open(id, m.partitions), id: id, cancel: cancel, failure: failure,
+		Partition: m.cfg.Open(id, m.partitions.log), id: id, cancel: cancel, failure: failure,
 		settingsNext: map[string]int64{},
 	}
 	m.owned[id] = o
@@ -472,7 +493,7 @@ func (m *member) setting(rec *kgo.Record) {
 
 func (m *member) badSetting(rec *kgo.Record, err error) {
 	m.log.Error("a setting cannot be read; the old one stays", "topic", rec.Topic, "partition", rec.Partition, "offset", rec.Offset, "err", err)
-	m.metrics.deadLetter(rec.Topic)
+	m.metrics.badSetting(rec.Topic)
 }
 
 func (m *member) logErrors(fetches kgo.Fetches) {
@@ -499,6 +520,9 @@ func (m *member) report() {
 			continue
 		}
 		lags[id] = max(0, o.end-o.next)
+		if o.next < o.backlog {
+			why = fmt.Sprintf("partition %d is catching up: %d records to go", id, o.backlog-o.next)
+		}
 	}
 	m.metrics.lag(m.id, lags)
 	if why == "" {

@@ -12,6 +12,7 @@ import (
 // metrics are the runtime's; series grow with partitions only.
 type metrics struct {
 	deadLetters  metric.Int64Counter
+	badSettings  metric.Int64Counter
 	transactions metric.Int64Counter
 
 	mu   sync.Mutex
@@ -23,7 +24,11 @@ func newMetrics(mp metric.MeterProvider, logTopic string) (*metrics, error) {
 	m := &metrics{lags: map[string]map[int32]int64{}}
 	var err error
 	if m.deadLetters, err = meter.Int64Counter("tocsin_dead_letters_total",
-		metric.WithDescription("Records that could not be handled, by topic.")); err != nil {
+		metric.WithDescription("Records that could not be handled and went to the dead letters, by their topic and the reason.")); err != nil {
+		return nil, fmt.Errorf("make metrics: %w", err)
+	}
+	if m.badSettings, err = meter.Int64Counter("tocsin_bad_settings_total",
+		metric.WithDescription("Settings records that could not be read; the former setting stays.")); err != nil {
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
 	if m.transactions, err = meter.Int64Counter("tocsin_transactions_total",
@@ -48,8 +53,12 @@ func newMetrics(mp metric.MeterProvider, logTopic string) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) deadLetter(topic string) {
-	m.deadLetters.Add(context.Background(), 1, metric.WithAttributes(attribute.String("topic", topic)))
+func (m *metrics) deadLetter(topic string, why Reason) {
+	m.deadLetters.Add(context.Background(), 1, metric.WithAttributes(attribute.String("topic", topic), attribute.String("reason", string(why))))
+}
+
+func (m *metrics) badSetting(topic string) {
+	m.badSettings.Add(context.Background(), 1, metric.WithAttributes(attribute.String("topic", topic)))
 }
 
 func (m *metrics) transaction(ctx context.Context, committed bool) {

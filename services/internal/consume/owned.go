@@ -31,8 +31,9 @@ type owned struct {
 	// settingsNext is the next offset of each settings topic, so that a record
 	// read at the restore is not applied again when it is followed.
 	settingsNext map[string]int64
-	// end is the log's end as last seen, for the lag.
-	end int64
+	// end is the log's end as last seen, for the lag; backlog is where it was
+	// at the restore: up to there the partition is catching up.
+	end, backlog int64
 }
 
 // cursor is the runtime's part of the state; it is taken back with the rest.
@@ -54,7 +55,11 @@ func (o *owned) touch() bool {
 // step takes one record; reject gets those that cannot be handled.
 func (o *owned) step(rec *kgo.Record, skip func(*kgo.Record) bool, reject func(*kgo.Record, error)) {
 	if rec.Offset < o.next {
-		return // read again after an abort or a lost offset, and handled before
+		// Read again after an abort or a lost offset, and handled before.
+		if isTick(rec) {
+			o.tick.got(rec)
+		}
+		return
 	}
 	if rec.Timestamp.After(o.clock) {
 		o.clock = rec.Timestamp

@@ -32,7 +32,8 @@ func (m *member) restore(ctx context.Context, o *owned) error {
 		return fmt.Errorf("read the stable offset: %w", err)
 	}
 	state, settings := names(m.cfg.State), names(m.cfg.Settings)
-	spans, err := m.spans(ctx, o.id, append(append([]string{}, state...), settings...))
+	log := m.cfg.Log.Name
+	spans, err := m.spans(ctx, o.id, append(append([]string{log}, state...), settings...))
 	if err != nil {
 		return err
 	}
@@ -41,8 +42,8 @@ func (m *member) restore(ctx context.Context, o *owned) error {
 		err := m.read(ctx, topic, o.id, spans[topic], func(rec *kgo.Record) error {
 			key, ours := bytes.CutPrefix(rec.Key, prefix)
 			switch {
-			case !ours:
-				return nil
+			case !ours, bytes.Contains(key, []byte(prefixEnd)):
+				return nil // another deployment's
 			case string(key) == positionKey:
 				return o.restorePosition(rec.Value)
 			}
@@ -67,6 +68,12 @@ func (m *member) restore(ctx context.Context, o *owned) error {
 	}
 	// A lost group offset repeats nothing: what was handled is in the state.
 	o.next = max(o.next, committed)
+	if end := spans[log].end; o.next > end {
+		m.log.Error("the log is shorter than what was handled: it was cut or made anew, and what was in the lost part is not known; going on from its end",
+			"topic", log, "partition", o.id, "offset", o.next, "end", end)
+		o.next = end
+	}
+	o.end, o.backlog = spans[log].end, spans[log].end
 	return nil
 }
 

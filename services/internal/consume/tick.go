@@ -87,4 +87,8 @@ func tickRecord(logTopic string, partition int32, id string) *kgo.Record {
 	}
 }
 
-func tickID(member string, n uint64) string { return member + "#" + strconv.FormatUint(n, 10) }
+// tickID names a tick for ever: one that a former life of the member left
+// unread must not be taken for ours, for it was sent at another time.
+func tickID(member, life string, n uint64) string {
+	return member + "/" + life + "#" + strconv.FormatUint(n, 10)
+}

@@ -24,6 +24,7 @@ import (
 	notificationv1 "github.com/tocsin/tocsin/proto/gen/tocsin/notification/v1"
 	settingsv1 "github.com/tocsin/tocsin/proto/gen/tocsin/settings/v1"
 	"github.com/tocsin/tocsin/services/internal/codec"
+	"github.com/tocsin/tocsin/services/internal/consume"
 	"github.com/tocsin/tocsin/services/internal/kafka"
 	"github.com/tocsin/tocsin/services/internal/topic"
 	"github.com/tocsin/tocsin/services/monitor/internal/device"
@@ -108,11 +109,11 @@ var (
 func (p *Partition) Handle(rec *kgo.Record, clock time.Time) error {
 	switch t := kafka.Header(rec, kafka.HeaderType); {
 	case len(rec.Key) == 0:
-		return errNoKey
+		return consume.Reject(consume.NoKey, errNoKey)
 	case t == "":
-		return errNoType
+		return consume.Reject(consume.NoType, errNoType)
 	case t != codec.TypeEvent:
-		return fmt.Errorf("the record is a %q, not a %s", t, codec.TypeEvent)
+		return consume.Reject(consume.WrongType, fmt.Errorf("the record is a %q, not a %s", t, codec.TypeEvent))
 	}
 	ev, err := codec.DecodeEvent(rec.Value)
 	if err != nil {
@@ -120,10 +121,10 @@ func (p *Partition) Handle(rec *kgo.Record, clock time.Time) error {
 	}
 	if a, d := ev.AccountId, ev.DeviceId; len(rec.Key) != len(a)+1+len(d) ||
 		string(rec.Key[:len(a)]) != a || rec.Key[len(a)] != '/' || string(rec.Key[len(a)+1:]) != d {
-		return fmt.Errorf("the record's key %q is not that of the event's device, %q", rec.Key, codec.DeviceKey(a, d))
+		return consume.Reject(consume.KeyDiffers, fmt.Errorf("the record's key %q is not that of the event's device, %q", rec.Key, codec.DeviceKey(a, d)))
 	}
 	if home := kafka.PartitionFor(string(rec.Key), p.partitions); home != p.number {
-		return fmt.Errorf("the record is in partition %d, its key belongs to %d: who wrote it hashes otherwise", p.number, home)
+		return consume.Reject(consume.WrongPartition, fmt.Errorf("the record is in partition %d, its key belongs to %d: who wrote it hashes otherwise", p.number, home))
 	}
 	p.table.Event(ev, readTrace(rec), clock.UnixMilli())
 	return nil
