@@ -129,12 +129,21 @@ func CreateTopics(t testing.TB, broker *Broker, partitions int) {
 	}
 }
 
-// ApplySettings is `tocsin settings apply` with the YAML given.
+// ApplySettings is `tocsin settings apply` with the YAML given. A broker that
+// has only just started may need the second attempt that the command asks for.
 func ApplySettings(t testing.TB, api, yaml string) {
 	t.Helper()
-	if code, out := TrySettings(t, api, yaml); code != 0 {
-		t.Fatalf("tocsin settings apply: exit code %d\n%s", code, out)
-	}
+	Eventually(t, time.Minute, "settings applied", func() error {
+		code, out := TrySettings(t, api, yaml)
+		if code == 0 {
+			return nil
+		}
+		err := fmt.Errorf("exit code %d\n%s", code, out)
+		if !strings.Contains(out, "try again") {
+			t.Fatalf("tocsin settings apply: %v", err)
+		}
+		return err
+	})
 }
 
 // TrySettings is ApplySettings for what may be refused.
