@@ -94,8 +94,8 @@ func New(cfg Config, env lifecycle.Env) (*Service, error) {
 			AccountDecisions: accountDecisions, Decisions: tickDecisions,
 		},
 		Settings: func() ledger.Settings { return settings.New(env.Log) },
-		Send: func(m *outboxv1.Mail, lease time.Time) {
-			s.mailer.Send(mailer.Attempt{Mail: m, LeaseUntil: lease})
+		Send: func(m *outboxv1.Mail, lease, expire time.Time) {
+			s.mailer.Send(mailer.Attempt{Mail: m, LeaseUntil: lease, ExpireAt: expire})
 		},
 		Tracer:  env.Tracer.Tracer(scope),
 		Observe: watch,

@@ -53,8 +53,8 @@ type Options struct {
 	// Settings makes the view of a partition.
 	Settings func() Settings
 	// Send takes an attempt whose intent is in Kafka; it must not block. The
-	// lease is by the local clock.
-	Send   func(mail *outboxv1.Mail, lease time.Time)
+	// ends of its lease and of its time are by the local clock.
+	Send   func(mail *outboxv1.Mail, lease, expire time.Time)
 	Tracer trace.Tracer
 	// Observe is told what was committed.
 	Observe Observer
@@ -265,7 +265,7 @@ func (p *Partition) step(id string, in account.Input, span trace.Span) {
 // Commit hands the attempts on and tells what happened.
 func (p *Partition) Commit() {
 	for _, b := range p.begun {
-		p.opts.Send(encodeMail(b.account, b.mail), p.local(b.mail.Lease))
+		p.opts.Send(encodeMail(b.account, b.mail), p.local(b.mail.Lease), p.local(b.mail.Expire))
 	}
 	for _, e := range p.events {
 		switch effect := e.effect.(type) {

@@ -70,8 +70,8 @@ type bench struct {
 }
 
 type sent struct {
-	mail  *outboxv1.Mail
-	lease time.Time
+	mail          *outboxv1.Mail
+	lease, expire time.Time
 }
 
 func newBench(t testing.TB, users ...string) *bench {
@@ -81,8 +81,8 @@ func newBench(t testing.TB, users ...string) *bench {
 		Rules:    account.Default(),
 		Limits:   ledger.Limits{AccountFlying: 2, Flying: 5, AccountDecisions: 100, Decisions: 1000},
 		Settings: func() ledger.Settings { return fakeSettings{users} },
-		Send: func(m *outboxv1.Mail, lease time.Time) {
-			b.sent = append(b.sent, sent{m, lease})
+		Send: func(m *outboxv1.Mail, lease, expire time.Time) {
+			b.sent = append(b.sent, sent{m, lease, expire})
 		},
 		Tracer:  tracenoop.NewTracerProvider().Tracer(""),
 		Observe: b.ignored,
@@ -244,6 +244,9 @@ func TestNotificationToSent(t *testing.T) {
 	}
 	if len(b.sent) != 1 || b.sent[0].lease.Before(before.Add(59*time.Second)) || b.sent[0].lease.After(time.Now().Add(60*time.Second+5*time.Millisecond)) {
 		t.Fatalf("handed on: %v", b.sent)
+	}
+	if got, want := b.sent[0].expire.Sub(b.sent[0].lease), b.opts.Rules.StatusAge-b.opts.Rules.Lease; got != want {
+		t.Errorf("its time ends %s after its lease, want %s", got, want)
 	}
 
 	out = b.poll(b.result(at.Add(time.Second), b.sent[0].mail, outboxv1.Result_SENT))

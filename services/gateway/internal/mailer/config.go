@@ -34,7 +34,7 @@ type Config struct {
 	From     string `name:"from" default:"Tocsin <tocsin@localhost>" help:"Sender of all mails, such as 'Tocsin <tocsin@example.org>'."`
 	Hello    string `name:"hello" placeholder:"NAME" help:"Name that we greet the relay with; the host's name by default."`
 
-	Connections int `name:"connections" default:"4" help:"Connections to the relay at once."`
+	Connections int `name:"connections" default:"4" help:"Connections to the relay at once. With one, an account whose mail is slow delays the others."`
 
 	// Limits of each step (RFC 5321 4.5.3.2 gives the least for a server that
 	// forwards; we are a submitting client with many mails waiting).

@@ -8,19 +8,20 @@
 // nothing over a restart.
 //
 // Invariants: a mail is never begun, and its content never finished, after its
-// lease ended by our clock. An attempt has one result. Whatever the relay does,
+// lease ended by our clock; none is begun after its time is over. An attempt has one result. Whatever the relay does,
 // an attempt ends within the sum of the timeouts of Config, unless the log
 // takes no facts.
 //
 //	Send                 a worker is free, its lease holds
 //	    ──► queued ──────────────────────────────────────► MAIL RCPT DATA . ──► result ──► fact
 //	          │                                                                  ▲
-//	          └──────── its lease ended, or the process stops: not begun ────────┘
+//	          └──────── its lease or time ended, or we stop: not begun ──────────┘
 //
 // The queue has no bound of its own: it holds attempts that have an intent in
 // the log, and the account machine bounds those, for each account and each
-// partition. Accounts take turns in it, and one account never has all workers,
-// so that recipients whose mail is slow delay their own account. A relay that
+// partition. Accounts take turns in it, and one account never has all workers
+// where there are several, so that recipients whose mail is slow delay their own
+// account; with one worker they delay everybody. A relay that
 // hangs holds up its own workers; a relay that cannot be reached is tried by
 // each worker at most once per pause (1 s, doubling to 30 s).
 package mailer
@@ -70,6 +71,8 @@ type Attempt struct {
 	Mail *outboxv1.Mail
 	// LeaseUntil is when the intent's lease ends, by this process's clock.
 	LeaseUntil time.Time
+	// ExpireAt is when it is too late to begin, by the same clock.
+	ExpireAt time.Time
 }
 
 // Options are what a Mailer works with.
@@ -175,7 +178,8 @@ func (m *Mailer) tlsConfig() *tls.Config {
 
 // job is an attempt here.
 type job struct {
-	mail *outboxv1.Mail
+	mail   *outboxv1.Mail
+	expire time.Time
 	// done gets the result, once.
 	done chan *outboxv1.Result
 
@@ -185,6 +189,17 @@ type job struct {
 
 // held says whether the lease has not ended.
 func (j *job) held() bool { return time.Now().Before(j.until()) }
+
+// over says why j must not begin now; "" is that it may.
+func (j *job) over() string {
+	switch {
+	case !j.held():
+		return "its lease ended"
+	case !time.Now().Before(j.expire):
+		return "it is too late for it"
+	}
+	return ""
+}
 
 func (j *job) until() time.Time {
 	j.mu.Lock()
@@ -210,7 +225,7 @@ func (m *Mailer) notBegun(j *job, why string) *outboxv1.Result {
 // after Run has returned is an attempt dropped: its lease ends, and the log
 // knows what that means.
 func (m *Mailer) Send(a Attempt) {
-	j := &job{mail: a.Mail, lease: a.LeaseUntil, done: make(chan *outboxv1.Result, 1)}
+	j := &job{mail: a.Mail, lease: a.LeaseUntil, expire: a.ExpireAt, done: make(chan *outboxv1.Result, 1)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {

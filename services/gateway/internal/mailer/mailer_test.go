@@ -161,9 +161,12 @@ func (b *bench) mail(address string) *outboxv1.Mail {
 	}
 }
 
+// late is an ExpireAt that no attempt gets to.
+const late = 365 * 24 * time.Hour
+
 // try sends m with a whole lease.
 func (b *bench) try(m *outboxv1.Mail) {
-	b.Send(Attempt{Mail: m, LeaseUntil: time.Now().Add(DefaultLease)})
+	b.Send(Attempt{Mail: m, LeaseUntil: time.Now().Add(DefaultLease), ExpireAt: time.Now().Add(late)})
 }
 
 // await waits for n results in all and returns them.
@@ -815,7 +818,7 @@ func TestLease(t *testing.T) {
 					}
 					return nil
 				}
-				b.Send(Attempt{Mail: b.mail("ann@acme.test"), LeaseUntil: time.Now().Add(c.lease)})
+				b.Send(Attempt{Mail: b.mail("ann@acme.test"), LeaseUntil: time.Now().Add(c.lease), ExpireAt: time.Now().Add(late)})
 				r := b.await(1)[0]
 				want(t, "outcome", r.GetOutcome(), retrying)
 				if d := b.since(); d > time.Minute {
@@ -843,7 +846,7 @@ func TestLease(t *testing.T) {
 func TestLateRenewal(t *testing.T) {
 	in(t, smtptest.Script{Reply: on("RCPT", smtptest.Reply{Text: "250 ok", After: 55 * time.Second})}, nil, func(b *bench) {
 		b.facts.slow = 15 * time.Second
-		b.Send(Attempt{Mail: b.mail("ann@acme.test"), LeaseUntil: time.Now().Add(10 * time.Second)})
+		b.Send(Attempt{Mail: b.mail("ann@acme.test"), LeaseUntil: time.Now().Add(10 * time.Second), ExpireAt: time.Now().Add(late)})
 		want(t, "result", outcomes(b.await(1)), "m1/1 RETRYING")
 		want(t, "renewals", len(b.facts.renewals), 1)
 		want(t, "DATA", len(b.said("DATA")), 0)
@@ -894,6 +897,55 @@ func TestLeaseInQueue(t *testing.T) {
 		for _, r := range b.await(5) {
 			want(t, "outcome of "+r.GetMailId(), r.GetOutcome(), sent)
 		}
+	})
+}
+
+// A mail whose time ends while it waits, for its turn or for the relay to be
+// tried again, is not begun, whatever its lease.
+func TestTooLateInQueue(t *testing.T) {
+	for name, c := range map[string]struct {
+		reply func(smtptest.Event) *smtptest.Reply
+		want  string
+	}{
+		"turn":  {on("RCPT", smtptest.Reply{Text: "250 ok", After: 50 * time.Second}), "m1/1 SENT 250 2.0.0, m2/1 SENT 250 2.0.0, m3/1 RETRYING"},
+		"relay": {on("MAIL", smtptest.Reply{}), "m1/1 RETRYING, m2/1 RETRYING, m3/1 RETRYING"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, smtptest.Script{Reply: c.reply}, nil, func(b *bench) {
+				for range 3 {
+					b.Send(Attempt{Mail: b.mail("ann@acme.test"), LeaseUntil: time.Now().Add(DefaultLease), ExpireAt: b.start.Add(100 * time.Second)})
+				}
+				rs := b.await(3)
+				slices.SortFunc(rs, func(a, b *outboxv1.Result) int { return strings.Compare(a.GetMailId(), b.GetMailId()) })
+				want(t, "results", outcomes(rs), c.want)
+				want(t, "begun", len(b.said("MAIL")), 2)
+				want(t, "text of the last", rs[2].GetText(), "not begun: it is too late for it")
+			})
+		})
+	}
+}
+
+// The dot is not sent after the lease, even where all of the content was.
+func TestLeaseBeforeDot(t *testing.T) {
+	in(t, smtptest.Script{}, nil, func(b *bench) {
+		c, err := b.dial(b.hard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := &job{mail: b.mail("ann@acme.test"), lease: time.Now().Add(DefaultLease), expire: time.Now().Add(late)}
+		msg, err := b.compose(j.mail, "")
+		if err == nil {
+			err = errors.Join(c.envelope(b.from.Address, msg), c.data(), c.content(msg.data, j.until()))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(DefaultLease)
+		w := &worker{Mailer: b.Mailer, conn: c}
+		want(t, "result", outcomes([]*outboxv1.Result{w.finish(j, c)}), "m1/1 RETRYING")
+		synctest.Wait()
+		want(t, "copies", len(b.relay.Messages()), 0)
+		want(t, "connections left", b.relay.Open(), 0)
 	})
 }
 

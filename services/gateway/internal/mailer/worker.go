@@ -115,8 +115,8 @@ func (w *worker) connect(ctx context.Context, j *job) *outboxv1.Result {
 			return w.notBegun(j, "the gateway stops")
 		}
 	}
-	if !j.held() {
-		return w.notBegun(j, "its lease ended")
+	if why := j.over(); why != "" {
+		return w.notBegun(j, why)
 	}
 	c, err := w.dial(w.hard)
 	if err == nil {
@@ -170,8 +170,8 @@ func (w *worker) transact(ctx context.Context, j *job, msg message) *outboxv1.Re
 		return w.result(j, outboxv1.Result_REJECTED,
 			reply{enhanced: "5.6.7", text: "the recipient's address needs SMTPUTF8, which the relay does not offer"})
 	}
-	if !j.held() {
-		return w.notBegun(j, "its lease ended")
+	if why := j.over(); why != "" {
+		return w.notBegun(j, why)
 	}
 	err := c.envelope(w.from.Address, msg)
 	if err == nil && !j.held() {
@@ -211,8 +211,12 @@ func (w *worker) transact(ctx context.Context, j *job, msg message) *outboxv1.Re
 	return w.finish(j, c)
 }
 
-// finish sends the final dot and waits for the answer.
+// finish sends the final dot, if the lease still holds, and waits for the answer.
 func (w *worker) finish(j *job, c *connection) *outboxv1.Result {
+	if !j.held() {
+		w.drop()
+		return w.result(j, outboxv1.Result_RETRYING, reply{text: "its lease ended before the final dot"})
+	}
 	text, err := c.finish()
 	if err == nil {
 		rep := replyText(250, text)
