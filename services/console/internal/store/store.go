@@ -129,16 +129,25 @@ func (s *Store) Apply(ctx context.Context, w *settings.Write, o settings.Options
 	if err := s.reader.Ready(); err != nil {
 		return nil, &UnavailableError{Err: err}
 	}
-	var last *settings.Change
+	var c, last *settings.Change
 	var err error
 	for range attempts {
-		var c *settings.Change
 		c, err = s.once(ctx, w, o, last)
-		if err == nil || !shutOut(err) || ctx.Err() != nil {
-			return c, err
+		if c != nil && err != nil {
+			last = c
 		}
-		last = c
+		if err == nil || !shutOut(err) || ctx.Err() != nil {
+			break
+		}
 		s.env.Log.Info("another console writes settings too, beginning anew", "err", err)
+	}
+	if err == nil {
+		return c, nil
+	}
+	var away *UnavailableError
+	if last != nil && errors.As(err, &away) {
+		// An earlier try sent a commit, and nobody has looked since.
+		return nil, &UnavailableError{Unknown: true, Err: away.Err}
 	}
 	return nil, err
 }
@@ -208,8 +217,12 @@ func (s *Store) once(ctx context.Context, w *settings.Write, o settings.Options,
 	if err := cl.BeginTransaction(); err != nil {
 		return nil, unavailable("begin a transaction", err)
 	}
-	if err := cl.ProduceSync(ctx, recs...).FirstErr(); err != nil {
+	produced := cl.ProduceSync(ctx, recs...)
+	if err := produced.FirstErr(); err != nil {
 		s.abort(cl)
+		if p := tooLarge(produced); p != nil {
+			return nil, p
+		}
 		return nil, unavailable("produce the settings", err)
 	}
 	// Not with the caller's context: a caller who hangs up must not leave the
@@ -233,6 +246,21 @@ func (s *Store) once(ctx context.Context, w *settings.Write, o settings.Options,
 	}
 	s.env.Log.Info("settings written", "objects", len(c.Settings), "removed", len(c.Removed), "devices", len(c.Devices)+len(c.RemovedDevices))
 	return c, nil
+}
+
+// tooLarge names the records that Kafka does not take for their size.
+func tooLarge(produced kgo.ProduceResults) error {
+	var ps settings.Problems
+	for _, r := range produced {
+		if errors.Is(r.Err, kerr.MessageTooLarge) {
+			ps = append(ps, settings.Problem{Reason: fmt.Sprintf("the record %s takes %d bytes in %s, more than Kafka takes at once; make the object smaller",
+				r.Record.Key, len(r.Record.Value), r.Record.Topic)})
+		}
+	}
+	if ps == nil {
+		return nil
+	}
+	return ps
 }
 
 // abort takes back what was produced; if that fails too, the next holder of

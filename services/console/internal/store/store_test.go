@@ -3,12 +3,17 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/tocsin/tocsin/services/internal/kafkatest"
 	"github.com/tocsin/tocsin/services/internal/settings"
@@ -85,6 +90,55 @@ func TestDecidesOnAllThatWasWritten(t *testing.T) {
 			t.Errorf("err = %v, want a conflict", err)
 		}
 		if err := write(t, b, `accounts: [{id: demo, version: 2, name: right}]`); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A write that is shut out at its commit may have happened: when no later try
+// could look, because those are shut out sooner, the answer says so.
+func TestShutOutAtCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := kafkatest.Virtual(t, 1)
+		s := open(t, c)
+		commits := 0
+		c.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if commits++; commits == 1 {
+				c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.ProducerFenced, Count: -1})
+			}
+			return nil, nil, false
+		})
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.ProducerFenced, Count: -1})
+		var away *UnavailableError
+		if err := write(t, s, `accounts: [{id: demo, name: new}]`); !errors.As(err, &away) || !away.Unknown {
+			t.Errorf("err = %v, want that nobody knows", err)
+		}
+		if commits != 1 {
+			t.Errorf("%d commits, want 1", commits)
+		}
+	})
+}
+
+// A record that is too large for Kafka is the writer's to make smaller, not a
+// Kafka that is away.
+func TestTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := kafkatest.Virtual(t, 1)
+		var text strings.Builder
+		text.WriteString("accounts:\n- id: demo\n  devices:\n  - id: big\n    regions:\n")
+		for r := range 64 {
+			fmt.Fprintf(&text, "    - id: r%d\n      modes:\n", r)
+			for m := range 32 {
+				fmt.Fprintf(&text, "      - \"%02d%s\"\n", m, strings.Repeat("€", 190))
+			}
+		}
+		err := write(t, open(t, c), text.String())
+		var problems settings.Problems
+		if !errors.As(err, &problems) || !strings.Contains(err.Error(), "demo/device/big") {
+			t.Errorf("err = %.300v, want a problem of the device", err)
+		}
+		if err := write(t, open(t, c), `accounts: [{id: demo, name: small}]`); err != nil {
 			t.Error(err)
 		}
 	})
