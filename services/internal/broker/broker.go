@@ -49,6 +49,9 @@ func Open(dir string, address config.Address, topics []topic.Topic, n int32, log
 	if err := verify(dir); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: restore it from a copy, or move it away to start anew", dir, err)
 	}
+	if err := closeTransactions(dir); err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", dir, err)
+	}
 	_, portText, err := net.SplitHostPort(address.String())
 	if err != nil {
 		return nil, fmt.Errorf("broker address: %w", err)
