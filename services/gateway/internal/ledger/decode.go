@@ -15,6 +15,7 @@ import (
 	statev1 "github.com/tocsin/tocsin/proto/gen/tocsin/state/v1"
 	"github.com/tocsin/tocsin/services/gateway/internal/account"
 	"github.com/tocsin/tocsin/services/internal/codec"
+	"github.com/tocsin/tocsin/services/internal/consume"
 	"github.com/tocsin/tocsin/services/internal/kafka"
 )
 
@@ -34,11 +35,11 @@ var (
 // nothing: whoever can write to the topic can write anything.
 func decodeInput(rec *kgo.Record, clock time.Time) (id string, in account.Input, err error) {
 	if len(rec.Key) == 0 {
-		return "", nil, errNoKey
+		return "", nil, consume.Reject(consume.NoKey, errNoKey)
 	}
 	switch t := kafka.Header(rec, kafka.HeaderType); t {
 	case "":
-		return "", nil, errNoType
+		return "", nil, consume.Reject(consume.NoType, errNoType)
 	case TypeNotification:
 		id, in, err = decodeNotified(rec, clock)
 	case TypeResult:
@@ -46,7 +47,7 @@ func decodeInput(rec *kgo.Record, clock time.Time) (id string, in account.Input,
 	case TypeRenewal:
 		id, in, err = decodeRenewal(rec, clock)
 	default:
-		return "", nil, fmt.Errorf("the record is a %q, which the gateway does not know", t)
+		return "", nil, consume.Reject(consume.WrongType, fmt.Errorf("the record is a %q, which the gateway does not know", t))
 	}
 	return id, in, err
 }
@@ -61,7 +62,7 @@ func decodeNotified(rec *kgo.Record, clock time.Time) (string, account.Input, er
 		return "", nil, err
 	}
 	if key := m.GetAccountId() + "/" + m.GetDeviceId(); key != string(rec.Key) {
-		return "", nil, fmt.Errorf("the record's key %q is not that of the notification's device, %q", rec.Key, key)
+		return "", nil, consume.Reject(consume.KeyDiffers, fmt.Errorf("the record's key %q is not that of the notification's device, %q", rec.Key, key))
 	}
 	return m.GetAccountId(), account.Notified{
 		At: clock, Offset: rec.Offset, Notification: n, Trace: kafka.Header(rec, kafka.HeaderTraceParent),
@@ -168,7 +169,7 @@ func decodeRenewal(rec *kgo.Record, clock time.Time) (string, account.Input, err
 func checkFact(rec *kgo.Record, id, mail string, attempt uint32) error {
 	switch {
 	case id != string(rec.Key):
-		return fmt.Errorf("the record's key %q is not its account, %q", rec.Key, id)
+		return consume.Reject(consume.KeyDiffers, fmt.Errorf("the record's key %q is not its account, %q", rec.Key, id))
 	case mail == "":
 		return errors.New("mail_id is missing")
 	case attempt == 0:

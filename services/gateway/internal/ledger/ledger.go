@@ -23,6 +23,7 @@ import (
 
 	outboxv1 "github.com/tocsin/tocsin/proto/gen/tocsin/outbox/v1"
 	"github.com/tocsin/tocsin/services/gateway/internal/account"
+	"github.com/tocsin/tocsin/services/internal/consume"
 	"github.com/tocsin/tocsin/services/internal/kafka"
 	"github.com/tocsin/tocsin/services/internal/topic"
 )
@@ -151,7 +152,7 @@ func (p *Partition) Handle(rec *kgo.Record, clock time.Time) error {
 		return err
 	}
 	if home := kafka.PartitionFor(id, p.of); home != p.number {
-		return fmt.Errorf("the record is in partition %d, account %q belongs to %d: who wrote it hashes otherwise", p.number, id, home)
+		return consume.Reject(consume.WrongPartition, fmt.Errorf("the record is in partition %d, account %q belongs to %d: who wrote it hashes otherwise", p.number, id, home))
 	}
 	p.step(id, input, nil)
 	return nil
