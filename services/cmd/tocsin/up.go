@@ -57,6 +57,19 @@ type upCmd struct {
 	Console  console.Config  `embed:""`
 }
 
+// Validate names the first setting that is wrong.
+func (c *upCmd) Validate() error {
+	for _, s := range []struct {
+		name    string
+		address config.Address
+	}{{"broker.listen", c.Broker}, {"sink.listen", c.Sink}} {
+		if !s.address.Loopback() {
+			return fmt.Errorf("%s: %s can be reached from other machines, and nobody is asked for a key there; use 127.0.0.1 or [::1]", s.name, s.address)
+		}
+	}
+	return nil
+}
+
 // Run runs everything until ctx ends.
 func (c *upCmd) Run(ctx context.Context) error {
 	begun := time.Now()

@@ -6,6 +6,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -32,6 +33,9 @@ func Lock(dir string) (release func() error, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
+	if err := writable(dir); err != nil {
+		return nil, err
+	}
 	lock := flock.New(filepath.Join(dir, "lock"))
 	ok, err := lock.TryLock()
 	if err != nil {
@@ -41,6 +45,30 @@ func Lock(dir string) (release func() error, err error) {
 		return nil, fmt.Errorf("data directory %s is in use by another 'tocsin up': stop that one, or choose another with --data", dir)
 	}
 	return lock.Close, nil
+}
+
+// writable tries to write into dir and the directories directly in it.
+func writable(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("read the data directory: %w", err)
+	}
+	paths := []string{dir}
+	for _, e := range entries {
+		if e.IsDir() {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	for _, path := range paths {
+		probe, err := os.CreateTemp(path, ".probe-*")
+		if err != nil {
+			return fmt.Errorf("data directory %s cannot be written, choose another with --data or make it ours: %w", dir, err)
+		}
+		if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+			return fmt.Errorf("data directory %s: %w", dir, err)
+		}
+	}
+	return nil
 }
 
 // Open starts the broker on address with its data in dir and makes the topics

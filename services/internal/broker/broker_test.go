@@ -264,6 +264,27 @@ func TestDamageIsRefused(t *testing.T) {
 	}
 }
 
+// A directory that cannot be written is refused at the start, with the way out.
+func TestLockNeedsAWritableDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Lock(dir); err == nil {
+		t.Error("a file is taken for a data directory")
+	}
+	if os.Getuid() == 0 {
+		t.Skip("root writes where nobody may")
+	}
+	dir = t.TempDir()
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Lock(dir); err == nil || !strings.Contains(err.Error(), "--data") {
+		t.Errorf("lock: %v", err)
+	}
+}
+
 // One data directory serves one process at a time.
 func TestLockIsExclusive(t *testing.T) {
 	dir := t.TempDir()
