@@ -2,6 +2,7 @@ package consume
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -83,10 +84,10 @@ func deadLetter(to string, partitions int32, rec *kgo.Record, reason error) *kgo
 		size += len(h.Key) + len(h.Value)
 	}
 	if size <= deadLetterMost {
-		dead.Headers = append(headers, rec.Headers...)
+		dead.Headers = slices.Concat(headers, rec.Headers)
 		return dead
 	}
 	dead.Key, dead.Value = rec.Key[:min(len(rec.Key), reasonMost)], nil
-	dead.Headers = append(headers, kgo.RecordHeader{Key: headerDeadLeftOut, Value: strconv.AppendInt(nil, int64(size), 10)})
+	dead.Headers = slices.Concat(headers, []kgo.RecordHeader{{Key: headerDeadLeftOut, Value: strconv.AppendInt(nil, int64(size), 10)}})
 	return dead
 }
