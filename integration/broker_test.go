@@ -23,7 +23,7 @@ func TestBrokerCompressions(t *testing.T) {
 		}
 		adm := kadm.NewClient(b.Client())
 		for stored := range codecs {
-			topic := "packed." + stored
+			topic := b.Topic("packed." + stored)
 			if _, err := adm.CreateTopic(t.Context(), 1, 1, map[string]*string{"compression.type": &stored}, topic); err != nil {
 				t.Fatalf("create %s: %v", topic, err)
 			}

@@ -83,7 +83,7 @@ func TestMotionDaemon(t *testing.T) {
 		t.Errorf("the camera's notifications are %v, want %v", got, want)
 	}
 	hooks := make(map[string]int)
-	for _, rec := range s.Broker.Records("tocsin.etags") {
+	for _, rec := range s.Broker.Records(s.Broker.Topic("etags")) {
 		if len(rec.Value) > 0 {
 			hooks["in all"]++
 		}

@@ -127,7 +127,7 @@ func TestKafkaKilled(t *testing.T) {
 func attempted(t *testing.T, b *harness.Broker) error {
 	t.Helper()
 	seen := map[deliveryv1.Outcome_Reason]int{}
-	for _, rec := range b.Records("tocsin.deliveries") {
+	for _, rec := range b.Records(b.Topic("deliveries")) {
 		if harness.Header(rec, "type") != "tocsin.delivery.v1.MailOutcome" {
 			continue
 		}

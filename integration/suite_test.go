@@ -141,8 +141,8 @@ func TestTraces(t *testing.T) {
 			}
 		}
 		inRecords := 0
-		for _, topic := range []string{"tocsin.etags", "tocsin.notifications"} {
-			for _, rec := range b.Records(topic) {
+		for _, topic := range []string{"etags", "notifications"} {
+			for _, rec := range b.Records(b.Topic(topic)) {
 				if !strings.HasPrefix(harness.Header(rec, "traceparent"), "00-"+trace) {
 					continue
 				}
@@ -225,7 +225,7 @@ func wantAt(t *testing.T, m harness.Mail, due time.Time) {
 func stages(t *testing.T, b *harness.Broker, device string) []string {
 	t.Helper()
 	var all []string
-	for _, rec := range b.Records("tocsin.notifications") {
+	for _, rec := range b.Records(b.Topic("notifications")) {
 		if harness.Header(rec, "type") != "tocsin.notification.v1.Notification" {
 			continue
 		}

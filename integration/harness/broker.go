@@ -11,12 +11,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Broker is a Kafka of a test's own, empty at first.
+// Broker is a Kafka with names for one test's own, empty at first.
 type Broker struct {
 	// Name is "kfake" or "kafka".
 	Name string
 	// Address is host:port for clients on this machine.
 	Address string
+	// Prefix is what the names of all topics of the test begin with.
+	Prefix string
 
 	t testing.TB
 }
@@ -31,7 +33,7 @@ func OnEachBroker(t *testing.T, test func(*testing.T, *Broker)) {
 	t.Run("kafka", func(t *testing.T) {
 		NeedContainers(t)
 		t.Parallel()
-		test(t, StartKafka(t).Broker)
+		test(t, ShareKafka(t))
 	})
 }
 
@@ -43,7 +45,15 @@ func StartKfake(t testing.TB) *Broker {
 		t.Fatalf("start kfake: %v", err)
 	}
 	t.Cleanup(c.Close)
-	return &Broker{Name: "kfake", Address: c.ListenAddrs()[0], t: t}
+	return &Broker{Name: "kfake", Address: c.ListenAddrs()[0], Prefix: "tocsin.", t: t}
+}
+
+// Topic is the full name of one of Tocsin's topics, such as "etags".
+func (b *Broker) Topic(name string) string { return b.Prefix + name }
+
+// Flags make a program of ours use this broker and these names.
+func (b *Broker) Flags() []string {
+	return []string{"--kafka.brokers", b.Address, "--kafka.topic-prefix", b.Prefix}
 }
 
 // Client is a client of the broker that is closed with the test.

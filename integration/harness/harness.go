@@ -32,8 +32,10 @@ func NeedContainers(t testing.TB) {
 	}
 }
 
-// Main runs a package's tests and removes the binaries that were built for them.
+// Main runs a package's tests and removes what they shared: the binaries and
+// the broker.
 func Main(m *testing.M) int {
+	defer removeShared()
 	defer binaries.remove()
 	return m.Run()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -16,7 +17,6 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/network"
 	"github.com/testcontainers/testcontainers-go"
-	"github.com/testcontainers/testcontainers-go/log"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -44,16 +44,64 @@ var kafkaImage = sync.OnceValues(func() (string, error) {
 	return lines[len(lines)-1], nil
 })
 
-// StartKafka starts a broker and returns when it has taken and given a record.
+// StartKafka starts a broker of the test's own, to be killed and started again.
+// It returns when it has taken and given a record.
 func StartKafka(t testing.TB) *Kafka {
 	t.Helper()
 	NeedContainers(t)
+	k := newKafka(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			k.log(t)
+		}
+		if err := k.remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return k
+}
+
+// shared is the one broker for all tests that leave it as it is: a broker costs
+// seconds of processor time to start.
+var shared struct {
+	once  sync.Once
+	kafka *Kafka // nil when it did not start
+}
+
+// ShareKafka gives the test names of its own on a broker that others use too.
+func ShareKafka(t testing.TB) *Broker {
+	t.Helper()
+	NeedContainers(t)
+	shared.once.Do(func() { shared.kafka = newKafka(t) })
+	if shared.kafka == nil {
+		t.Fatal("Apache Kafka did not start; the test that tried it first says why")
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			shared.kafka.log(t)
+		}
+	})
+	return &Broker{Name: "kafka", Address: shared.kafka.Address, Prefix: fmt.Sprintf("tocsin-%08x.", rand.Uint32()), t: t}
+}
+
+func removeShared() {
+	if shared.kafka == nil {
+		return
+	}
+	if err := shared.kafka.remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// newKafka starts a broker that its caller has to remove.
+func newKafka(t testing.TB) *Kafka {
+	t.Helper()
 	image, err := kafkaImage()
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The reaper is an image of its own that an isolated machine does not have;
-	// every container ends with its test, and `make integration` looks after the rest.
+	// `make integration` looks after what a killed test leaves behind.
 	os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true") //nolint:usetesting // parallel tests need it, and t.Setenv refuses those
 
 	for try := 1; ; try++ {
@@ -62,6 +110,9 @@ func StartKafka(t testing.TB) *Kafka {
 			k.ready()
 			return k
 		}
+		if k != nil {
+			err = errors.Join(err, k.remove())
+		}
 		// Somebody else may have taken the port meanwhile.
 		if try == 3 || !strings.Contains(err.Error(), "port") {
 			t.Fatalf("start Apache Kafka: %v", err)
@@ -69,6 +120,18 @@ func StartKafka(t testing.TB) *Kafka {
 		t.Logf("start Apache Kafka, attempt %d: %v", try, err)
 	}
 }
+
+func (k *Kafka) remove() error {
+	if err := testcontainers.TerminateContainer(k.Container, testcontainers.StopTimeout(0)); err != nil {
+		return fmt.Errorf("remove the container of Apache Kafka: %w", err)
+	}
+	return nil
+}
+
+// quiet keeps testcontainers from reporting each step.
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
 
 // Kill is kill -9; Start starts the same broker again, with what it has stored.
 func (k *Kafka) Kill() {
@@ -98,6 +161,7 @@ func (k *Kafka) ready() {
 	k.t.Logf("Apache Kafka on %s works %v after its container started", k.Address, took.Round(time.Millisecond))
 }
 
+// startKafka returns the container also where it did not start, to be removed.
 func startKafka(t testing.TB, image string) (*Kafka, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -107,7 +171,7 @@ func startKafka(t testing.TB, image string) (*Kafka, error) {
 	inside := network.MustParsePort("9092/tcp")
 	c, err := testcontainers.GenericContainer(ctx, testcontainers.GenericContainerRequest{
 		Started: true,
-		Logger:  log.TestLogger(t),
+		Logger:  quiet{},
 		ContainerRequest: testcontainers.ContainerRequest{
 			Image:        image,
 			ExposedPorts: []string{"9092/tcp"},
@@ -141,30 +205,24 @@ func startKafka(t testing.TB, image string) (*Kafka, error) {
 				"KAFKA_SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR":            "1",
 				"KAFKA_LOG_DIRS":  "/var/lib/kafka/data",
 				"KAFKA_HEAP_OPTS": "-Xms256m -Xmx256m",
+				// A third less processor time to start than with its own options; it
+				// does not live long enough to need them.
+				"KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.awt.headless=true",
 			},
 		},
 	})
+	var k *Kafka
 	if c != nil {
-		t.Cleanup(func() {
-			if t.Failed() {
-				logContainer(t, c)
-			}
-			if err := testcontainers.TerminateContainer(c, testcontainers.StopTimeout(0)); err != nil {
-				t.Errorf("remove the container of Apache Kafka: %v", err)
-			}
-		})
+		k = &Kafka{Container: c, Broker: &Broker{Name: "kafka", Address: fmt.Sprintf("127.0.0.1:%d", port), Prefix: "tocsin.", t: t}}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &Kafka{Container: c, Broker: &Broker{Name: "kafka", Address: fmt.Sprintf("127.0.0.1:%d", port), t: t}}, nil
+	return k, err
 }
 
-// logContainer prints the last lines of a container's log.
-func logContainer(t testing.TB, c testcontainers.Container) {
+// log prints the last lines of the broker's log.
+func (k *Kafka) log(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	logs, err := c.Logs(ctx)
+	logs, err := k.Container.Logs(ctx)
 	if err != nil {
 		t.Logf("read the container's log: %v", err)
 		return

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func StartSuite(t testing.TB, broker *Broker, o Options) *Suite {
 	start := func(process **Process, name string, args ...string) {
 		admin := FreeAddress(t)
 		p := NewProcess(t, name, Binary(t, name), args...)
-		p.Args = append(p.Args, "--kafka.brokers", broker.Address, "--admin.listen", admin)
+		p.Args = append(append(p.Args, broker.Flags()...), "--admin.listen", admin)
 		p.Args = append(p.Args, o.Args[name]...)
 		p.Env, p.Admin = o.Env, admin
 		*process = p
@@ -68,8 +69,8 @@ func StartSuite(t testing.TB, broker *Broker, o Options) *Suite {
 		s.Console.Ready(time.Minute)
 		ApplySettings(t, s.API, o.Settings)
 	}
-	start(&s.Monitor, "monitor")
-	start(&s.Gateway, "gateway", append(s.Sink.Flags(), "--public-url", s.API)...)
+	start(&s.Monitor, "monitor", "--monitor.group", broker.Prefix+"monitor")
+	start(&s.Gateway, "gateway", append(s.Sink.Flags(), "--public-url", s.API, "--gateway.group", broker.Prefix+"gateway")...)
 	for _, p := range s.Processes() {
 		p.Ready(time.Minute)
 	}
@@ -83,8 +84,8 @@ func (s *Suite) Processes() []*Process {
 
 // logTopics says what got how far, for a test that failed.
 func (s *Suite) logTopics() {
-	for _, topic := range []string{"tocsin.etags", "tocsin.notifications", "tocsin.deliveries", "tocsin.dead-letters"} {
-		for _, rec := range s.Broker.Records(topic) {
+	for _, topic := range []string{"etags", "notifications", "deliveries", "dead-letters"} {
+		for _, rec := range s.Broker.Records(s.Broker.Topic(topic)) {
 			s.t.Logf("---- %s/%d@%d %s %s %q (%d bytes)", topic, rec.Partition, rec.Offset,
 				rec.Timestamp.Format("15:04:05.000"), Header(rec, "type"), rec.Key, len(rec.Value))
 		}
@@ -122,8 +123,8 @@ func CreateTopics(t testing.TB, broker *Broker, partitions int) {
 	if partitions == 0 {
 		partitions = 4
 	}
-	code, out := Run(t, 30*time.Second, "tocsin topics create", Binary(t, "tocsin"),
-		"topics", "create", "--kafka.brokers", broker.Address, "--partitions", fmt.Sprint(partitions))
+	args := append([]string{"topics", "create", "--partitions", strconv.Itoa(partitions)}, broker.Flags()...)
+	code, out := Run(t, time.Minute, "tocsin topics create", Binary(t, "tocsin"), args...)
 	if code != 0 {
 		t.Fatalf("tocsin topics create: exit code %d\n%s", code, out)
 	}
