@@ -115,7 +115,7 @@ func TestTraces(t *testing.T) {
 		if trace == "" {
 			t.Fatalf("the mail names no trace: %v", mail.Header)
 		}
-		spans := collector.Trace(trace, patience, "archiver", "monitor", "gateway")
+		spans := collector.Trace(trace, patience, "publish etag", "decide due", "decide Alert", "smtp send")
 		var sent []harness.Span
 		roots := 0
 		for _, span := range spans {
@@ -159,7 +159,7 @@ func TestTraces(t *testing.T) {
 		down := time.Now()
 		s.Post(harness.StatusAt("acme", "yard", "OFFLINE", down))
 		outage := s.Sink.Await(2, patience)[1]
-		spans = collector.Trace(outage.Header.Get("X-Tocsin-Trace-Id"), patience, "monitor", "gateway")
+		spans = collector.Trace(outage.Header.Get("X-Tocsin-Trace-Id"), patience, "hold", "decide Offline", "smtp send")
 		holds := 0
 		for _, span := range spans {
 			if !strings.Contains(span.Name, "hold") {

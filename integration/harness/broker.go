@@ -40,7 +40,7 @@ func OnEachBroker(t *testing.T, test func(*testing.T, *Broker)) {
 // StartKfake starts franz-go's broker in this process, on loopback.
 func StartKfake(t testing.TB) *Broker {
 	t.Helper()
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(FreePort(t)))
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(0))
 	if err != nil {
 		t.Fatalf("start kfake: %v", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"image/color"
 	"image/draw"
 	"image/jpeg"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -57,10 +56,7 @@ func (c *Camera) Plug() {
 	if c.server != nil {
 		return
 	}
-	ln, err := net.Listen("tcp", c.address)
-	if err != nil {
-		c.t.Fatalf("camera: %v", err)
-	}
+	ln := listen(c.t, c.address)
 	server, served := &http.Server{Handler: http.HandlerFunc(c.stream)}, make(chan struct{})
 	c.server, c.served = server, served
 	go func() {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -67,10 +67,7 @@ func (s Span) String() string {
 // StartCollector starts a collector on loopback.
 func StartCollector(t testing.TB) *Collector {
 	t.Helper()
-	ln, err := net.Listen("tcp", FreeAddress(t))
-	if err != nil {
-		t.Fatalf("start the collector: %v", err)
-	}
+	ln := listen(t, FreeAddress(t))
 	c := &Collector{t: t, Env: []string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + ln.Addr().String(),
 		"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
@@ -100,23 +97,25 @@ func (c *Collector) Spans() []Span {
 	return append([]Span(nil), c.spans...)
 }
 
-// Trace waits until a trace has spans of all the services named, and returns
-// its spans by their ids.
-func (c *Collector) Trace(id string, within time.Duration, services ...string) map[string]Span {
+// Trace waits until a trace has spans whose names begin so, and returns its
+// spans by their ids.
+func (c *Collector) Trace(id string, within time.Duration, names ...string) map[string]Span {
 	c.t.Helper()
 	var spans map[string]Span
 	Eventually(c.t, within, "trace "+id, func() error {
 		spans = make(map[string]Span)
-		seen := make(map[string]bool)
 		for _, s := range c.Spans() {
 			if s.Trace() == id {
 				spans[s.ID()] = s
-				seen[s.Service] = true
 			}
 		}
-		for _, name := range services {
-			if !seen[name] {
-				return fmt.Errorf("no span of %s among %d", name, len(spans))
+		for _, name := range names {
+			found := false
+			for _, s := range spans {
+				found = found || strings.HasPrefix(s.Name, name)
+			}
+			if !found {
+				return fmt.Errorf("no span %q among %d", name, len(spans))
 			}
 		}
 		return nil

@@ -103,6 +103,19 @@ func freePort(t testing.TB, from, to int) int {
 	return 0
 }
 
+// listen opens an address of this test's own. A program that is being started
+// by another test may still hold a copy of the socket with which FreePort tried
+// the port, for the moment between fork and exec.
+func listen(t testing.TB, address string) net.Listener {
+	t.Helper()
+	var ln net.Listener
+	Eventually(t, 5*time.Second, "listen on "+address, func() (err error) {
+		ln, err = net.Listen("tcp", address)
+		return err
+	})
+	return ln
+}
+
 // FreeAddress is host:port for FreePort.
 func FreeAddress(t testing.TB) string {
 	t.Helper()

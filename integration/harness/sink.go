@@ -69,10 +69,7 @@ func (s *Sink) Flags() []string {
 // Start makes it answer. It must not be running.
 func (s *Sink) Start() {
 	s.t.Helper()
-	ln, err := net.Listen("tcp", fmt.Sprintf("%s:%d", s.Host, s.Port))
-	if err != nil {
-		s.t.Fatalf("start the mail server: %v", err)
-	}
+	ln := listen(s.t, fmt.Sprintf("%s:%d", s.Host, s.Port))
 	server := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return &session{sink: s}, nil }))
 	server.Domain = "sink.test"
 	server.EnableSMTPUTF8 = true
