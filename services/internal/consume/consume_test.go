@@ -456,7 +456,8 @@ func TestRefusedEffectIsTakenBack(t *testing.T) {
 		cl := c.Client(t)
 		cfg := config(c, "one")
 		open := cfg.Open
-		large := true
+		var large atomic.Bool
+		large.Store(true)
 		cfg.Open = func(partition, partitions int32) consume.Partition {
 			return &swollen{Partition: open(partition, partitions), large: &large, topic: c.Topics.Notifications.Name}
 		}
@@ -468,7 +469,7 @@ func TestRefusedEffectIsTakenBack(t *testing.T) {
 		if n := len(committed(t, c, c.Topics.DeviceState.Name)); n > 1 {
 			t.Errorf("%d state records, want none but the position at the first tick", n)
 		}
-		large = false
+		large.Store(false)
 		time.Sleep(time.Until(armed.Add(hold + 10*time.Second)))
 		want := []string{fmt.Sprintf("acme/cam-1@%d", armed.Add(hold).UnixMilli())}
 		if diff := cmp.Diff(want, values(committed(t, c, c.Topics.Notifications.Name))); diff != "" {
@@ -480,7 +481,7 @@ func TestRefusedEffectIsTakenBack(t *testing.T) {
 // swollen adds an effect that is too large for any batch to those of an event.
 type swollen struct {
 	consume.Partition
-	large   *bool
+	large   *atomic.Bool
 	topic   string
 	handled bool
 }
@@ -492,7 +493,7 @@ func (s *swollen) Handle(rec *kgo.Record, clock time.Time) error {
 
 func (s *swollen) Effects(out []*kgo.Record) []*kgo.Record {
 	out = s.Partition.Effects(out)
-	if s.handled && *s.large {
+	if s.handled && s.large.Load() {
 		out = append(out, &kgo.Record{Topic: s.topic, Value: make([]byte, 2<<20)})
 	}
 	s.handled = false
