@@ -161,7 +161,7 @@ func (d *demo) play(ctx context.Context, steps []demoStep, length time.Duration)
 		if at >= length {
 			return nil
 		}
-		if err := pause(ctx, time.Until(begun.Add(at+demoAgain))); err != nil {
+		if err := sleep(ctx, time.Until(begun.Add(at+demoAgain))); err != nil {
 			return err
 		}
 	}
@@ -216,17 +216,8 @@ func (d *demo) request(ctx context.Context, method, url, contentType string, bod
 				return resp.StatusCode, answer, nil
 			}
 		}
-		if err := pause(ctx, demoAgain); err != nil {
+		if err := sleep(ctx, demoAgain); err != nil {
 			return 0, nil, err
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
 	}
 }

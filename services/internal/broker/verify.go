@@ -155,14 +155,12 @@ func torn(rest []byte) bool {
 		return false
 	}
 	for at := 1; at+crcOf < len(rest); at++ {
-		if rest[at+magicAt] == magic && soundAt(rest, at) {
+		if rest[at+magicAt] != magic {
+			continue
+		}
+		if _, sound := batch(rest[at:]); sound {
 			return false
 		}
 	}
 	return true
-}
-
-func soundAt(rest []byte, at int) bool {
-	_, ok := batch(rest[at:])
-	return ok
 }
